@@ -1,0 +1,129 @@
+"""Canonical bytes to values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import tags
+from marin_dsl.encoding.leaves import BoundLeaf, LazyContent, LeafMissing, ReadLeaf
+from marin_dsl.encoding.registry import codec_named, importable
+from marin_dsl.encoding.scalars import KINDS_BY_NAME
+
+
+class Undecodable(ValueError):
+    """Bytes that are no encoding of a value, or name a class that is not known here."""
+
+
+def decode(
+    data: bytes,
+    *,
+    read_leaf: ReadLeaf | None = None,
+    reference: Callable[[bytes], Any] | None = None,
+    lazy: bool = False,
+) -> Any:
+    """The value of which `data` is the encoding.
+
+    Arrays come back read-only; everything else is fresh with each call.
+
+    Args:
+        data: canonical bytes.
+        read_leaf: where the large leaves are; without it a value that has some is refused.
+        reference: what stands for the reference to an expression (its key is given).
+        lazy: leave large leaves unread, as handles that encode as themselves.
+
+    Raises:
+        Undecodable: the bytes are damaged, or were written by code that cannot be found here.
+        LeafMissing: a leaf is not where `read_leaf` looked.
+    """
+    import cbor2
+
+    reading = _Reading(read_leaf, reference, lazy)
+    try:
+        return cbor2.loads(data, tag_hook=reading.tag, allow_indefinite=False, allow_duplicate_keys=False)
+    except cbor2.CBORDecodeError as error:
+        if isinstance(error.__cause__, LeafMissing):
+            raise error.__cause__ from None
+        raise Undecodable(
+            f"these {len(data)} bytes are no value that can be read here: {error.__cause__ or error}"
+        ) from error
+
+
+@attrs.frozen(eq=False)
+class _Reading:
+    read_leaf: ReadLeaf | None
+    reference: Callable[[bytes], Any] | None
+    lazy: bool
+
+    def tag(self, tagged: Any, immutable: bool) -> Any:
+        reader = _READERS.get(tagged.tag)
+        if reader is None:
+            raise ValueError(f"tag {tagged.tag} is not one of the encoding's")
+        return reader(self, tagged.value)
+
+    def content(self, part: Any) -> Any:
+        """The bytes of an array, text or byte string, in the manifest or in a leaf."""
+        located = part.locate() if isinstance(part, BoundLeaf) else part
+        return located.read_bytes() if isinstance(located, Path) else located
+
+
+def _read_array(reading: _Reading, parts: Any) -> Any:
+    from marin_dsl.encoding import arrays
+
+    dtype, shape, content = parts
+    if not isinstance(content, BoundLeaf):
+        return arrays.read_array(dtype, shape, content)
+    if reading.lazy:
+        return arrays.LazyArray(dtype, list(shape), content.unread())
+    return arrays.read_array(dtype, shape, content.locate())
+
+
+def _read_scalar(reading: _Reading, parts: Any) -> Any:
+    from marin_dsl.encoding import arrays
+
+    return arrays.read_scalar(*parts)
+
+
+def _read_large(tag: str, convert: Callable[[Any], Any]) -> Callable[[_Reading, Any], Any]:
+    def read(reading: _Reading, part: Any) -> Any:
+        return LazyContent(tag, part.unread()) if reading.lazy else convert(bytes(reading.content(part)))
+
+    return read
+
+
+def _read_object(reading: _Reading, parts: Any) -> Any:
+    name, schema, fields = parts
+    codec = codec_named(name)
+    if schema != codec.schema:
+        raise ValueError(f"`{name}` was written with schema {schema}, and the class here has schema {codec.schema}")
+    return codec.from_fields(dict(fields))
+
+
+def _read_enum(reading: _Reading, parts: Any) -> Any:
+    name, member = parts
+    return importable(name)[member]
+
+
+def _read_expression(reading: _Reading, key: Any) -> Any:
+    if reading.reference is None:
+        raise ValueError("the value refers to an expression, which has no value here")
+    return reading.reference(key)
+
+
+_READERS: dict[int, Callable[[_Reading, Any], Any]] = {
+    tags.TUPLE: lambda _, parts: tuple(parts),
+    tags.FROZENSET: lambda _, parts: frozenset(parts),
+    tags.SURROGATE_TEXT: lambda _, data: data.decode("utf-8", "surrogatepass"),
+    tags.OBJECT: _read_object,
+    tags.ENUM: _read_enum,
+    tags.NUMPY_ARRAY: _read_array,
+    tags.NUMPY_SCALAR: _read_scalar,
+    tags.LEAF: lambda reading, parts: BoundLeaf(*parts, reading.read_leaf),
+    tags.LARGE_BYTES: _read_large("LARGE_BYTES", lambda data: data),
+    tags.LARGE_TEXT: _read_large("LARGE_TEXT", lambda data: data.decode()),
+    tags.EXPRESSION: _read_expression,
+    tags.SIMPLE: lambda _, parts: KINDS_BY_NAME[parts[0]].from_plain(parts[1]),
+}

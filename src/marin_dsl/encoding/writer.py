@@ -1,0 +1,326 @@
+"""Values to canonical bytes."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import tags
+from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
+from marin_dsl.encoding.registry import Unencodable, codec_of
+from marin_dsl.encoding.scalars import SIMPLE_KINDS
+from marin_dsl.encoding.tags import head
+
+_TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
+_SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
+_NAN = b"\xf9\x7e\x00"
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of a value; large leaves stand in it as digests.
+
+    Raises:
+        Unencodable: the value, or a part of it, has no encoding.
+    """
+    return encode_with_leaves(value).data
+
+
+def encode_with_leaves(value: Any) -> Encoded:
+    """The canonical bytes of a value, and the large leaves that they refer to.
+
+    Leaves in memory are referred to, never copied.
+
+    Raises:
+        Unencodable: the value, or a part of it, has no encoding.
+    """
+    encoder = Encoder()
+    encoder.write_root(value)
+    return Encoded(b"".join(encoder.out), encoder.leaves)
+
+
+def format_digest(digest: bytes) -> str:
+    """A digest as people and records write it: `sha256:` and 64 hexadecimal digits."""
+    return f"sha256:{digest.hex()}"
+
+
+def parse_digest(text: str) -> bytes:
+    """The 32 bytes of a written digest.
+
+    Raises:
+        ValueError: the text is no full SHA-256 digest.
+    """
+    kind, _, digits = text.partition(":")
+    if kind != "sha256" or len(digits) != 64:
+        raise ValueError(f"{text!r} is no digest: expected `sha256:` and 64 hexadecimal digits")
+    return bytes.fromhex(digits)
+
+
+@attrs.frozen(eq=False)
+class Encoded:
+    """An encoded value: its canonical bytes (the manifest) and its large leaves by digest."""
+
+    data: bytes
+    leaves: dict[bytes, Leaf]
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes: the identity of the value."""
+        return hashlib.sha256(self.data).digest()
+
+
+@attrs.frozen(eq=False)
+class RawValue:
+    """A value that is already encoded, to be embedded in another one as it is."""
+
+    encoded: Encoded
+
+
+class Encoder:
+    """Writes values as chunks of canonical bytes.
+
+    Attributes:
+        out: the chunks in order.
+        leaves: the large leaves met so far, by digest.
+    """
+
+    def __init__(self) -> None:
+        self.out: list[bytes] = []
+        self.leaves: dict[bytes, Leaf] = {}
+
+    def write_root(self, value: Any) -> None:
+        """Write a whole value; a cycle is reported instead of followed."""
+        try:
+            self.write(value)
+        except RecursionError:
+            raise Unencodable(
+                f"the {type(value).__name__} contains itself, or is nested too deeply to be data; break the cycle"
+            ) from None
+
+    def write(self, value: Any) -> None:
+        """Write one value, whatever its type."""
+        writer = WRITERS.get(type(value))
+        if writer is not None:
+            writer(self, value)
+        else:
+            _write_other(self, value)
+
+    def write_keyed(self, items: Iterable[tuple[Any, Any, str]]) -> None:
+        """Write (key, value, step) triples as a map sorted by encoded key."""
+        pairs: list[tuple[bytes, list[bytes]]] = []
+        for key, value, step in items:
+            encoded_key = self.aside(key, step)
+            pairs.append((b"".join(encoded_key), self.aside(value, step)))
+        pairs.sort(key=lambda pair: pair[0])
+        self.out.append(head(tags.MAP, len(pairs)))
+        for encoded_key, chunks in pairs:
+            self.out.append(encoded_key)
+            self.out += chunks
+
+    def aside(self, value: Any, step: str) -> list[bytes]:
+        """The chunks of a value, without adding them to the output; complaints are placed at `step`."""
+        kept, self.out = self.out, []
+        try:
+            self.write(value)
+            return self.out
+        except Unencodable as error:
+            raise error.inside(step) from None
+        finally:
+            self.out = kept
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write a byte string in the manifest itself."""
+        self.out += (head(tags.BYTES, len(data)), data)
+
+    def write_leaf(self, leaf: Leaf) -> None:
+        """Write a reference to a large leaf, and keep the leaf."""
+        self.leaves.setdefault(leaf.digest, leaf)
+        self.out += (_TAG_HEADS["LEAF"], b"\x82", head(tags.BYTES, 32), leaf.digest, head(tags.UNSIGNED, leaf.size))
+
+    def write_content(self, buffer: memoryview) -> None:
+        """Write the bytes of a large object: in the manifest when short, else as a leaf."""
+        if buffer.nbytes < LEAF_THRESHOLD:
+            self.write_bytes(buffer.tobytes())
+        else:
+            self.write_leaf(Leaf.of_buffer(buffer))
+
+    def write_tagged(self, tag: str, *parts: Any) -> None:
+        """Write a tag over an array of parts."""
+        self.out += (_TAG_HEADS[tag], head(tags.ARRAY, len(parts)))
+        for part in parts:
+            self.write(part)
+
+
+def _write_none(encoder: Encoder, value: None) -> None:
+    encoder.out.append(b"\xf6")
+
+
+def _write_bool(encoder: Encoder, value: bool) -> None:
+    encoder.out.append(b"\xf5" if value else b"\xf4")
+
+
+def _write_int(encoder: Encoder, value: int) -> None:
+    if 0 <= value < 1024:
+        encoder.out.append(_SMALL_INTS[value])
+    elif -(1 << 64) <= value < 1 << 64:
+        encoder.out.append(head(tags.UNSIGNED, value) if value >= 0 else head(tags.NEGATIVE, -1 - value))
+    else:
+        magnitude = value if value >= 0 else -1 - value
+        encoder.out.append(_TAG_HEADS["BIGNUM" if value >= 0 else "NEGATIVE_BIGNUM"])
+        encoder.write_bytes(magnitude.to_bytes((magnitude.bit_length() + 7) // 8, "big"))
+
+
+def _write_float(encoder: Encoder, value: float) -> None:
+    if value != value:
+        encoder.out.append(_NAN)
+        return
+    wide = struct.pack(">d", value)
+    encoder.out.append(_shorter(value, wide, ">f", ">e") or b"\xfb" + wide)
+
+
+def _shorter(value: float, wide: bytes, *formats: str) -> bytes | None:
+    """The shortest of the narrower forms that keeps every bit (RFC 8949, section 4.2.1: preferred serialisation)."""
+    best = None
+    for code, initial in zip(formats, (b"\xfa", b"\xf9"), strict=True):
+        try:
+            narrow = struct.pack(code, value)
+        except OverflowError:
+            break
+        if struct.pack(">d", struct.unpack(code, narrow)[0]) != wide:
+            break
+        best = initial + narrow
+    return best
+
+
+def _write_str(encoder: Encoder, value: str) -> None:
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        # Lone surrogates (file names, broken scrapes) are no UTF-8: they get a tag of their own.
+        encoder.out.append(_TAG_HEADS["SURROGATE_TEXT"])
+        encoder.write_bytes(value.encode("utf-8", "surrogatepass"))
+        return
+    if len(data) < LEAF_THRESHOLD:
+        encoder.out += (head(tags.TEXT, len(data)), data)
+    else:
+        encoder.out.append(_TAG_HEADS["LARGE_TEXT"])
+        encoder.write_leaf(Leaf.of_buffer(memoryview(data)))
+
+
+def _write_bytes(encoder: Encoder, value: bytes) -> None:
+    if len(value) >= LEAF_THRESHOLD:
+        encoder.out.append(_TAG_HEADS["LARGE_BYTES"])
+    encoder.write_content(memoryview(value))
+
+
+def _write_items(encoder: Encoder, values: Iterable[Any]) -> None:
+    for position, item in enumerate(values):
+        try:
+            encoder.write(item)
+        except Unencodable as error:
+            raise error.inside(f"[{position}]") from None
+
+
+def _write_list(encoder: Encoder, value: list[Any]) -> None:
+    encoder.out.append(head(tags.ARRAY, len(value)))
+    _write_items(encoder, value)
+
+
+def _write_tuple(encoder: Encoder, value: tuple[Any, ...]) -> None:
+    encoder.out += (_TAG_HEADS["TUPLE"], head(tags.ARRAY, len(value)))
+    _write_items(encoder, value)
+
+
+def _write_dict(encoder: Encoder, value: dict[Any, Any]) -> None:
+    encoder.write_keyed((key, content, f"[{key!r:.60}]") for key, content in value.items())
+
+
+def _write_members(tag: str) -> Callable[[Encoder, Any], None]:
+    def write(encoder: Encoder, value: Any) -> None:
+        members = sorted(b"".join(encoder.aside(member, f"{{{member!r:.60}}}")) for member in value)
+        encoder.out += (_TAG_HEADS[tag], head(tags.ARRAY, len(members)), *members)
+
+    return write
+
+
+def _write_raw(encoder: Encoder, value: RawValue) -> None:
+    encoder.out.append(value.encoded.data)
+    encoder.leaves.update(value.encoded.leaves)
+
+
+def _write_lazy_content(encoder: Encoder, value: LazyContent) -> None:
+    encoder.out.append(_TAG_HEADS[value.tag])
+    encoder.write_leaf(value.leaf)
+
+
+def _write_other(encoder: Encoder, value: Any) -> None:
+    kind = SIMPLE_KINDS.get(type(value))
+    if kind is not None:
+        encoder.write_tagged("SIMPLE", kind.name, kind.to_plain(value))
+    elif (codec := codec_of(type(value))) is not None:
+        _write_object(encoder, codec.name, codec.schema, codec.to_fields(value))
+    elif isinstance(value, enum.Enum):
+        encoder.write_tagged("ENUM", f"{type(value).__module__}:{type(value).__qualname__}", value.name)
+    elif _is_array(value):
+        from marin_dsl.encoding import arrays
+
+        arrays.write_array(encoder, value)
+    elif type(value).__name__ == "LazyArray":
+        value.write(encoder)
+    else:
+        raise Unencodable(_advice(value))
+
+
+def _write_object(encoder: Encoder, name: str, schema: int, fields: Any) -> None:
+    encoder.out += (_TAG_HEADS["OBJECT"], b"\x83")
+    encoder.write(name)
+    encoder.write(schema)
+    encoder.write_keyed((field, content, f".{field}") for field, content in fields.items())
+
+
+def _is_array(value: Any) -> bool:
+    root = type(value).__module__.partition(".")[0]
+    return root == "numpy" or (root in ("jax", "jaxlib") and hasattr(value, "__array__"))
+
+
+def _advice(value: Any) -> str:
+    kind = type(value)
+    given = f"a {kind.__module__}.{kind.__qualname__}" if kind.__module__ != "builtins" else f"a {kind.__qualname__}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        name = value.__qualname__
+        return f"the function or class `{name}` has no encoding; make it an operator (@op) and pass its result"
+    if hasattr(value, "__fspath__"):
+        return (
+            f"{given} names a place, not data; pass `File.of(path)` or `Directory.of(path)`, or its text with str(...)"
+        )
+    if isinstance(value, dict | list | tuple | set | str | int | float):
+        base = next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins")
+        return f"{given} is a subclass of {base} and would come back as another type; pass a plain {base}(...)"
+    if hasattr(kind, "__attrs_attrs__") or hasattr(kind, "__dataclass_fields__"):
+        return f"{given} has no encoding yet; put `@encodable` above the class {kind.__qualname__}"
+    if hasattr(value, "__next__"):
+        return f"{given} can be read only once; pass list(...) of it"
+    return f"{given} has no encoding; pass plain data, or register the class with `register_codec`"
+
+
+WRITERS: dict[type, Callable[[Encoder, Any], None]] = {
+    type(None): _write_none,
+    bool: _write_bool,
+    int: _write_int,
+    float: _write_float,
+    str: _write_str,
+    bytes: _write_bytes,
+    list: _write_list,
+    tuple: _write_tuple,
+    dict: _write_dict,
+    set: _write_members("SET"),
+    frozenset: _write_members("FROZENSET"),
+    RawValue: _write_raw,
+    Leaf: Encoder.write_leaf,
+    BoundLeaf: lambda encoder, value: encoder.write_leaf(value.unread()),
+    LazyContent: _write_lazy_content,
+}
