@@ -1,0 +1,1 @@
+"""Recipes: operators and ready expressions that an experiment imports."""
