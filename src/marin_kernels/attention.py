@@ -1,0 +1,126 @@
+"""Causal attention with grouped key/value heads, in fp32 softmax, behind one function."""
+
+import math
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+AttentionImplementation = Literal["reference", "folded"]
+
+_MASKED = -1e30  # finite: a row always sees itself, and infinities turn into NaN in gradients
+
+
+def causal_attention(
+    query: Float[Array, "batch length heads head_size"],
+    key: Float[Array, "batch length key_value_heads head_size"],
+    value: Float[Array, "batch length key_value_heads head_size"],
+    segment_ids: Int[Array, "batch length"] | None = None,
+    *,
+    implementation: AttentionImplementation = "folded",
+) -> Float[Array, "batch length heads head_size"]:
+    """Each position attends to itself and to earlier positions of its own segment.
+
+    Args:
+        query: queries; consecutive groups of ``heads // key_value_heads`` heads share one key/value head.
+        key: keys.
+        value: values.
+        segment_ids: the document that each token belongs to; tokens of different documents do not see each
+            other. None: all tokens of a row are one document.
+        implementation: ``"reference"`` is the plain formula, differentiable in every mode. ``"folded"`` folds the
+            heads of a group into the rows of one matrix product and keeps the probabilities
+            (``batch * heads * length**2`` numbers) for a hand-written reverse pass; about twice as fast on a CPU.
+
+    Returns:
+        The attended values, in the dtype of ``query``; scores and softmax are computed in fp32.
+
+    Raises:
+        ValueError: the heads do not divide into groups, or the implementation is unknown.
+
+    Source: Ainslie et al. 2023, "GQA" (arXiv 2305.13245).
+    """
+    heads, key_value_heads = query.shape[2], key.shape[2]
+    if heads % key_value_heads:
+        raise ValueError(
+            f"causal_attention: {heads} query heads cannot share {key_value_heads} key/value heads equally; "
+            "make the number of heads a multiple of the number of key/value heads"
+        )
+    if implementation == "reference":
+        return _reference(query, key, value, segment_ids)
+    if implementation == "folded":
+        return _folded(query, key, value, segment_ids)
+    raise ValueError(
+        f"causal_attention: unknown implementation {implementation!r}; "
+        f"choose one of {', '.join(map(repr, get_args(AttentionImplementation)))}"
+    )
+
+
+def visible(length: int, segment_ids: Int[Array, "batch length"] | None = None) -> Bool[Array, "rows length length"]:
+    """Which keys (last axis) a query sees: itself and the past, inside its own segment; ``rows`` is batch or 1."""
+    causal = jnp.tril(jnp.ones((1, length, length), bool))
+    return causal if segment_ids is None else causal & (segment_ids[:, :, None] == segment_ids[:, None, :])
+
+
+def _reference(query, key, value, segment_ids):
+    batch, length, heads, head_size = query.shape
+    grouped = query.reshape(batch, length, key.shape[2], -1, head_size).astype(jnp.float32)
+    scores = jnp.einsum("btkgd,bskd->bkgts", grouped, key.astype(jnp.float32)) / math.sqrt(head_size)
+    mask = visible(length, segment_ids)[:, None, None]
+    probabilities = jax.nn.softmax(jnp.where(mask, scores, _MASKED), axis=-1)
+    attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, value.astype(jnp.float32))
+    return attended.reshape(batch, length, heads, head_size).astype(query.dtype)
+
+
+def _fold(x: Array, key_value_heads: int) -> Array:
+    """[batch, length, heads, size] -> [batch * key_value_heads, group * length, size]."""
+    batch, length, heads, size = x.shape
+    grouped = x.reshape(batch, length, key_value_heads, heads // key_value_heads, size)
+    return grouped.transpose(0, 2, 3, 1, 4).reshape(batch * key_value_heads, -1, size)
+
+
+def _unfold(x: Array, batch: int, length: int) -> Array:
+    """The inverse of `_fold`."""
+    key_value_heads, group, size = x.shape[0] // batch, x.shape[1] // length, x.shape[2]
+    grouped = x.reshape(batch, key_value_heads, group, length, size).transpose(0, 3, 1, 2, 4)
+    return grouped.reshape(batch, length, key_value_heads * group, size)
+
+
+def _product(equation: str, left: Array, right: Array) -> Array:
+    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def _folded(query, key, value, segment_ids):
+    return _folded_forward(query, key, value, segment_ids)[0]
+
+
+def _folded_forward(query, key, value, segment_ids):
+    (batch, length, heads, head_size), key_value_heads = query.shape, key.shape[2]
+    rows, keys, values = (_fold(x, key_value_heads) for x in (query / math.sqrt(head_size), key, value))
+    mask = visible(length, segment_ids)[:, None, None]
+    mask = jnp.broadcast_to(mask, (batch, key_value_heads, heads // key_value_heads, length, length))
+    scores = jnp.where(mask.reshape(*rows.shape[:2], length), _product("ntd,nsd->nts", rows, keys), _MASKED)
+    exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+    probabilities = (exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)).astype(query.dtype)
+    attended = _product("nts,nsd->ntd", probabilities, values)
+    output = _unfold(attended.astype(query.dtype), batch, length)
+    return output, (rows, keys, values, attended, probabilities)
+
+
+def _folded_backward(saved, cotangent):
+    rows, keys, values, attended, probabilities = saved
+    batch, length, heads, head_size = cotangent.shape
+    pulled = _fold(cotangent, keys.shape[0] // batch)
+    d_probabilities = _product("ntd,nsd->nts", pulled, values)
+    d_scores = probabilities * (d_probabilities - jnp.sum(pulled * attended, axis=-1, keepdims=True))
+    d_scores = d_scores.astype(probabilities.dtype)
+    # XLA's CPU backend is four times slower at [s, t] x [t, d] with the left side transposed than at this form.
+    d_values = _product("ntd,nts->nds", pulled, probabilities).transpose(0, 2, 1)
+    d_keys = _product("ntd,nts->nds", rows, d_scores).transpose(0, 2, 1)
+    d_rows = _product("nts,nsd->ntd", d_scores, keys) / math.sqrt(head_size)
+    gradients = (_unfold(x.astype(cotangent.dtype), batch, length) for x in (d_rows, d_keys, d_values))
+    return (*gradients, None)
+
+
+_folded.defvjp(_folded_forward, _folded_backward)

@@ -1,0 +1,126 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin_kernels import LinearCrossEntropy, cross_entropy, linear_cross_entropy, token_cross_entropy
+
+
+def arrays(seed, tokens, width=5, vocabulary=11, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(seed), 4)
+    hidden = jax.random.normal(keys[0], (tokens, width), dtype)
+    head = jax.random.normal(keys[1], (width, vocabulary), dtype)
+    targets = jax.random.randint(keys[2], (tokens,), 0, vocabulary)
+    weights = jax.random.uniform(keys[3], (tokens,)) * (jnp.arange(tokens) % 3 != 1)
+    return hidden, head, targets, weights
+
+
+def with_gradients(hidden, head, *rest, **keywords):
+    @jax.jit
+    def loss_and_gradients(hidden, head):
+        (value, metric), pull = jax.vjp(lambda h, w: linear_cross_entropy(h, w, *rest, **keywords), hidden, head)
+        return value, metric, *pull(LinearCrossEntropy(jnp.float32(0.7), jnp.float32(1.3)))
+
+    return loss_and_gradients(hidden, head)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    tokens=st.sampled_from([1, 4, 7, 12]),
+    weighted=st.booleans(),
+    z_loss=st.sampled_from([0.0, 1e-2]),
+)
+def test_chunked_loss_and_gradients_equal_the_reference(seed, tokens, weighted, z_loss):
+    hidden, head, targets, weights = arrays(seed, tokens)
+    arguments = (hidden, head, targets, weights if weighted else None, z_loss)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_entropy, "CHUNK", 4)
+        found = with_gradients(*arguments, implementation="chunked")
+    for x, wanted in zip(found, with_gradients(*arguments, implementation="reference"), strict=True):
+        np.testing.assert_allclose(x, wanted, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_the_loss_is_its_definition(implementation, small_chunks):
+    hidden, head, targets, weights = arrays(3, 10)
+    logits = np.asarray(hidden, np.float64) @ np.asarray(head, np.float64)
+    normalizer = np.log(np.exp(logits).sum(-1))
+    plain = normalizer - logits[np.arange(10), targets]
+    found = linear_cross_entropy(hidden, head, targets, weights, 0.1, implementation=implementation)
+    np.testing.assert_allclose(found.cross_entropy, np.average(plain, weights=weights), rtol=1e-5)
+    np.testing.assert_allclose(found.loss, np.average(plain + 0.1 * normalizer**2, weights=weights), rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_the_reported_cross_entropy_has_no_gradient(implementation):
+    hidden, head, targets, _ = arrays(4, 6)
+    gradient = jax.grad(lambda h: linear_cross_entropy(h, head, targets, implementation=implementation)[1])(hidden)
+    np.testing.assert_array_equal(gradient, np.zeros_like(hidden))
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_tokens_of_weight_zero_change_nothing(implementation, small_chunks):
+    hidden, head, targets, _ = arrays(5, 9)
+    weights = jnp.ones(9).at[6:].set(0)
+    changed = hidden.at[6:].set(1e3)
+    a = with_gradients(hidden, head, targets, weights, implementation=implementation)
+    b = with_gradients(changed, head, targets, weights, implementation=implementation)
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(a[2][6:], np.zeros((3, 5)))
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_no_token_at_all_costs_nothing(implementation):
+    hidden, head, targets, _ = arrays(6, 5)
+    for x in with_gradients(hidden, head, targets, jnp.zeros(5), 1e-3, implementation=implementation):
+        np.testing.assert_array_equal(x, np.zeros_like(x))
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_bfloat16_inputs_give_a_float32_loss_and_bfloat16_gradients(implementation, small_chunks):
+    hidden, head, targets, weights = arrays(7, 9, dtype=jnp.bfloat16)
+    exact = with_gradients(
+        hidden.astype(jnp.float32), head.astype(jnp.float32), targets, weights, implementation="reference"
+    )
+    found = with_gradients(hidden, head, targets, weights, implementation=implementation)
+    assert [x.dtype for x in found] == [jnp.float32, jnp.float32, jnp.bfloat16, jnp.bfloat16]
+    for x, wanted in zip(found, exact, strict=True):
+        np.testing.assert_allclose(x.astype(jnp.float32), wanted, atol=2e-2 * float(jnp.abs(wanted).max()))
+
+
+def test_the_chunked_program_never_holds_all_logits(small_chunks):
+    hidden, head, targets, _ = arrays(8, 16)
+    program = str(jax.make_jaxpr(jax.grad(lambda h, w: linear_cross_entropy(h, w, targets)[0], (0, 1)))(hidden, head))
+    assert "f32[4,11]" in program
+    assert "f32[16,11]" not in program
+
+
+def test_token_losses_are_the_terms_of_the_mean(small_chunks):
+    hidden, head, targets, weights = arrays(9, 10)
+    losses = token_cross_entropy(hidden, head, targets)
+    mean = linear_cross_entropy(hidden, head, targets, weights).cross_entropy
+    assert losses.shape == (10,)
+    np.testing.assert_allclose(np.average(losses, weights=weights), mean, rtol=1e-5)
+
+
+def test_huge_logits_do_not_overflow():
+    hidden, head, targets, weights = arrays(10, 6)
+    for x in with_gradients(hidden * 1e4, head * 1e4, targets, weights):
+        assert np.isfinite(np.asarray(x)).all()
+
+
+def test_an_unknown_implementation_is_refused_with_the_known_ones():
+    hidden, head, targets, _ = arrays(11, 3)
+    # The run-time type checker of these tests objects first; without it the function's own message appears.
+    unchecked = linear_cross_entropy.__wrapped__
+    with pytest.raises(ValueError, match="unknown implementation 'fastest'; choose one of 'reference', 'chunked'"):
+        unchecked(hidden, head, targets, implementation="fastest")
