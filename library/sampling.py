@@ -27,10 +27,10 @@ def up_to_bytes(documents: Iterable[Document], limit_bytes: int | None) -> Itera
     if limit_bytes is not None and limit_bytes <= 0:
         raise ValueError(f"limit_bytes={limit_bytes}; expected a positive number of bytes, or None for no limit")
     total = 0
-    for document in documents:
+    for position, document in enumerate(documents):
         total += len(document.text.encode())
         if limit_bytes is not None and total > limit_bytes:
-            if total == len(document.text.encode()):
+            if position == 0:
                 raise ValueError(
                     f"limit_bytes={limit_bytes} holds no document: the first, {document.source}, has {total} bytes; "
                     "raise the limit"
