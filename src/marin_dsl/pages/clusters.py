@@ -1,0 +1,199 @@
+"""From nodes of an expression to the boxes that are drawn: alike nodes side by side share one box.
+
+A sweep of nine runs is one box with nine cells. Inline nodes with a single argument (a projection, an attempt) are
+folded into their edge. What is left is a graph that a reader can take in, and every node that ran still has its own
+cell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from graphlib import TopologicalSorter
+
+import attrs
+
+from marin_dsl.pages.evidence import NodeEvidence
+
+COLLAPSE_FROM = 4
+SHORT = 14
+
+
+@attrs.frozen
+class Cell:
+    """One node in a box.
+
+    Attributes:
+        node: the node.
+        label: what tells it from the others in its box; its title if it is alone.
+    """
+
+    node: NodeEvidence
+    label: str
+
+
+@attrs.frozen
+class Cluster:
+    """Nodes drawn as one box: one node, or at least `COLLAPSE_FROM` of one operator at one depth.
+
+    Attributes:
+        cells: its nodes, in the order of the evidence.
+        depth: longest path from a node that depends on nothing.
+    """
+
+    cells: tuple[Cell, ...]
+    depth: int
+
+    @property
+    def single(self) -> bool:
+        """Whether the box holds one node only."""
+        return len(self.cells) == 1
+
+    @property
+    def name(self) -> str:
+        """Short name of the operator of its nodes."""
+        return short_name(self.cells[0].node.operator)
+
+
+@attrs.frozen
+class Link:
+    """All edges from one box to another.
+
+    Attributes:
+        source: index of the box that is read.
+        target: index of the box that reads.
+        count: how many edges it stands for.
+        pairwise: every node of the target reads one node of the source of its own.
+        broken: at least one of the edges leaves a node that failed or was skipped.
+    """
+
+    source: int
+    target: int
+    count: int
+    pairwise: bool
+    broken: bool
+
+
+@attrs.frozen
+class Clusters:
+    """A graph of boxes.
+
+    Attributes:
+        boxes: the boxes, shallowest first.
+        links: between boxes, by index.
+        folded: how many inline nodes are drawn as part of an edge.
+    """
+
+    boxes: tuple[Cluster, ...]
+    links: tuple[Link, ...]
+    folded: int
+
+
+def short_name(operator: str) -> str:
+    """Last part of a dotted name.
+
+    >>> short_name("library.training.train")
+    'train'
+    """
+    return operator.rpartition(".")[2] or operator
+
+
+def topological(nodes: tuple[NodeEvidence, ...]) -> list[NodeEvidence]:
+    """The nodes with every node after those it depends on; keys that are not among them are left out."""
+    by_key = {node.key: node for node in nodes}
+    sorter = TopologicalSorter({n.key: [k for k in n.depends_on if k in by_key] for n in nodes})
+    return [by_key[key] for key in sorter.static_order()]
+
+
+def _fold(nodes: list[NodeEvidence], root: str) -> dict[str, tuple[str, ...]]:
+    """Dependencies of the nodes that get a cell, seen through inline nodes with one dependency."""
+    stands_for: dict[str, str] = {}
+    dependencies: dict[str, tuple[str, ...]] = {}
+    known = {node.key for node in nodes}
+    for node in nodes:
+        reads = tuple(dict.fromkeys(stands_for.get(k, k) for k in node.depends_on if k in known))
+        if node.status == "inline" and len(reads) == 1 and node.key != root:
+            stands_for[node.key] = reads[0]
+        else:
+            dependencies[node.key] = reads
+    return dependencies
+
+
+def _depths(dependencies: dict[str, tuple[str, ...]]) -> dict[str, int]:
+    """Longest path from the sources; a source itself is moved down to just above its first reader."""
+    depths: dict[str, int] = {}
+    readers: dict[str, list[str]] = defaultdict(list)
+    for key, reads in dependencies.items():
+        depths[key] = 1 + max((depths[k] for k in reads), default=-1)
+        for read in reads:
+            readers[read].append(key)
+    for key, reads in dependencies.items():
+        if not reads and readers[key]:
+            depths[key] = min(depths[k] for k in readers[key]) - 1
+    return depths
+
+
+def _grouped(dependencies: dict[str, tuple[str, ...]], by_key: dict[str, NodeEvidence]) -> list[tuple[int, list[str]]]:
+    depths = _depths(dependencies)
+    alike: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for key in dependencies:
+        alike[depths[key], by_key[key].operator].append(key)
+    groups: list[tuple[int, list[str]]] = []
+    for (depth, _), keys in alike.items():
+        groups += [(depth, keys)] if len(keys) >= COLLAPSE_FROM else [(depth, [key]) for key in keys]
+    return sorted(groups, key=lambda group: group[0])
+
+
+def _own_label(node: NodeEvidence, varying: list[str]) -> str:
+    """The varying arguments of a node that are short enough to be read as values."""
+    values = dict(node.arguments)
+    return " · ".join(values[name] for name in varying if len(values.get(name, "x" * SHORT)) < SHORT)
+
+
+def _labels(
+    nodes: list[NodeEvidence], dependencies: dict[str, tuple[str, ...]], known: dict[str, str]
+) -> dict[str, str]:
+    """What tells the nodes of one box apart: their varying arguments, else the label of what only they read."""
+    if len(nodes) == 1:
+        return {nodes[0].key: nodes[0].title}
+    names = dict.fromkeys(name for node in nodes for name, _ in node.arguments)
+    varying = [name for name in names if len({dict(node.arguments).get(name) for node in nodes}) > 1]
+    shared = set.intersection(*(set(dependencies[node.key]) for node in nodes))
+    labels = {}
+    for node in nodes:
+        inherited = [known[k] for k in dependencies[node.key] if k not in shared and k in known]
+        labels[node.key] = _own_label(node, varying) or (inherited[0] if len(inherited) == 1 else node.title)
+    return labels if len(set(labels.values())) == len(nodes) else {node.key: node.title for node in nodes}
+
+
+def _links(boxes: list[Cluster], dependencies: dict[str, tuple[str, ...]]) -> list[Link]:
+    box_of = {cell.node.key: index for index, box in enumerate(boxes) for cell in box.cells}
+    status = {cell.node.key: cell.node.status for box in boxes for cell in box.cells}
+    edges: dict[tuple[int, int], list[tuple[str, str]]] = defaultdict(list)
+    for key, reads in dependencies.items():
+        for read in reads:
+            edges[box_of[read], box_of[key]].append((read, key))
+    links = []
+    for (source, target), pairs in sorted(edges.items()):
+        one_each = len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
+        broken = any(status[a] in ("failed", "skipped") for a, _ in pairs)
+        links.append(Link(source, target, len(pairs), one_each and len(pairs) > 1, broken))
+    return links
+
+
+def cluster(nodes: tuple[NodeEvidence, ...], root: str) -> Clusters:
+    """The boxes and links that show `nodes`.
+
+    Raises:
+        graphlib.CycleError: if the nodes depend on one another in a circle, which records of expressions cannot.
+    """
+    ordered = topological(nodes)
+    by_key = {node.key: node for node in ordered}
+    dependencies = _fold(ordered, root)
+    boxes: list[Cluster] = []
+    labels: dict[str, str] = {}
+    for depth, keys in _grouped(dependencies, by_key):
+        members = [by_key[key] for key in keys]
+        here = _labels(members, dependencies, labels)
+        labels.update(here if len(members) > 1 else {})
+        boxes.append(Cluster(tuple(Cell(node, here[node.key]) for node in members), depth))
+    return Clusters(tuple(boxes), tuple(_links(boxes, dependencies)), len(nodes) - len(dependencies))
