@@ -1,0 +1,21 @@
+"""What an operator's code is, independent of layout, comments and location.
+
+The digest covers the function's normalised syntax (without comments, docstrings, annotations, layout and the names of
+local variables), the values of its defaults and closure, and everything it names that belongs to the user's project:
+functions, classes, methods, constants, decorators as they really wrap, transitively, circles as one unit. What is
+installed (and this package) counts by module and qualified name. Names of helpers, modules and files do not count;
+names of parameters (also a lambda's: keywords use them) and of classes (values and messages carry them) do.
+
+What it cannot see, and reports in `CodeIdentity.opaque` where it can tell; name such things in `includes=`:
+
+- `getattr` with a computed name, `eval`, `exec`, `importlib.import_module`, names that have no value yet;
+- what attribute of an object a method call reaches (`x.f()` for an argument `x`): the object's identity tells that;
+- compiled extensions, and functions without source, whose bytecode stands in (it changes between Pythons);
+- state of third-party objects that have no encoding (only their type counts), caches inside third-party wrappers and
+  options of them other than plain values, attributes set on functions, `__name__` of functions;
+- files, environment variables, anything read while running; class attributes and constants changed after hashing.
+"""
+
+from .identity import CodeIdentity, code_identity, diff
+
+__all__ = ["CodeIdentity", "code_identity", "diff"]

@@ -1,0 +1,154 @@
+"""What a class consists of: bases, fields, members; not what attrs, dataclasses and their like generate from those.
+
+A class's own name counts (values and messages carry it), its module does not.
+"""
+
+import dataclasses
+import enum
+import types
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from .exploration import Exploration, Part
+from .territory import importable, is_installed, public_name
+
+_BOOKKEEPING = {
+    "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__", "__annotate__",
+    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__slots__",
+    "__match_args__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__",
+    "__dataclass_fields__", "__attrs_attrs__", "__attrs_props__", "__attrs_own_setattr__", "__attrs_base_of_slotted__",
+    "_fields", "_field_defaults", "_is_protocol", "_is_runtime_protocol", "__protocol_attrs__",
+    "__non_callable_proto_members__", "__required_keys__", "__optional_keys__", "__total__", "__readonly_keys__",
+    "__mutable_keys__", "__closed__", "__extra_items__", "__type_params__", "__abstractvars__", "__abstractclassvars__",
+    "__classcell__", "__classdictcell__",
+}  # fmt: skip
+_GENERATED = {
+    "__init__", "__repr__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__setattr__",
+    "__delattr__", "__replace__", "__getstate__", "__setstate__", "__attrs_init__", "__str__",
+}  # fmt: skip
+_COMPARED = ("__eq__", "__lt__", "__hash__", "__setattr__")
+_FIELD_FACTS = (
+    "init",
+    "repr",
+    "eq",
+    "order",
+    "hash",
+    "compare",
+    "kw_only",
+    "alias",
+    "validator",
+    "converter",
+    "eq_key",
+    "order_key",
+    "on_setattr",
+)
+_NOTHING = (None, attrs.NOTHING, dataclasses.MISSING)
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+def class_parts(walk: Exploration, kind: type, where: str) -> Iterable[Part]:
+    """The content of a class; of a class that is not the project's, its name."""
+    if not walk.territory.holds_class(kind):
+        return [b"foreign", public_name(kind.__module__, kind.__qualname__)]
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    walk.show(name, _heading(kind))
+    bases = [walk.node(base, f"{name}: base") for base in kind.__bases__ if base is not object]
+    makers = [walk.node(type(kind), f"{name}: metaclass")]
+    return [b"class", kind.__name__, *makers, *bases, *_fields(walk, kind, name), *_members(walk, kind, name)]
+
+
+def field_values(value: object) -> dict[str, object] | None:
+    """The fields of an instance of an attrs class, a dataclass or a NamedTuple; None for any other."""
+    names = _field_names(type(value))
+    return None if names is None else {name: getattr(value, name, None) for name in names}
+
+
+def unwrapped(value: object) -> object:
+    """What a wrapper of another maker wraps, or the value itself."""
+    for name in ("__wrapped__", "__func__"):
+        inside = getattr(value, name, value)
+        if inside is not value:
+            return inside
+    return value
+
+
+def _field_names(kind: type) -> list[str] | None:
+    if attrs.has(kind):
+        return [field.name for field in attrs.fields(kind)]
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    return list(kind._fields) if issubclass(kind, tuple) and hasattr(kind, "_fields") else None
+
+
+def _heading(kind: type) -> str:
+    bases = ", ".join(base.__name__ for base in kind.__bases__ if base is not object)
+    fields = "".join(f"    {name}\n" for name in _field_names(kind) or ())
+    return f"class {kind.__name__}({bases}):\n{fields}"
+
+
+def _fields(walk: Exploration, kind: type, name: str) -> Iterator[Part]:
+    if issubclass(kind, enum.Enum):
+        for label, member in kind.__members__.items():
+            yield from (label, walk.node(member._value_, f"{name}.{label}"))
+        return
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        yield from kind._fields
+        yield walk.node(kind._field_defaults, f"{name}: defaults")
+        return
+    declared = kind.__dict__.get("__attrs_attrs__") or (kind.__dict__.get("__dataclass_fields__") or {}).values()
+    for field in declared:
+        yield from (b"field", field.name, *_default(walk, field, f"{name}.{field.name}"))
+        for fact in _FIELD_FACTS:
+            if not any(getattr(field, fact, None) is nothing for nothing in _NOTHING):
+                yield from (fact, walk.node(getattr(field, fact), f"{name}: {fact} of {field.name}"))
+        yield walk.node(dict(field.metadata), f"{name}: metadata of {field.name}")
+    for method in _COMPARED if declared else ():
+        yield f"{method}:{_is_generated(kind, method, kind.__dict__.get(method))}"
+
+
+def _default(walk: Exploration, field: object, where: str) -> Iterator[Part]:
+    default = getattr(field, "default", attrs.NOTHING)
+    factory = getattr(field, "default_factory", dataclasses.MISSING)
+    if isinstance(default, attrs.Factory):
+        yield from (b"factory", f"{default.takes_self}", walk.node(default.factory, f"{where}: factory"))
+    elif factory is not dataclasses.MISSING:
+        yield from (b"factory", walk.node(factory, f"{where}: factory"))
+    elif not any(default is nothing for nothing in _NOTHING[1:]):
+        yield from (b"default", walk.node(default, f"{where}: default"))
+
+
+def _members(walk: Exploration, kind: type, name: str) -> Iterator[Part]:
+    for label, member in sorted(vars(kind).items()):
+        if not _is_left_out(walk, kind, label, member):
+            yield from (label, walk.node(member, f"{name}.{label}"))
+
+
+def _is_left_out(walk: Exploration, kind: type, label: str, member: object) -> bool:
+    if label in _BOOKKEEPING or isinstance(member, _DESCRIPTORS) or type(member).__name__ == "_tuplegetter":
+        return True
+    if issubclass(kind, enum.Enum):
+        function = _function(member)
+        return not isinstance(function, types.FunctionType) or not walk.territory.holds_function(function)
+    return _is_generated(kind, label, member)
+
+
+def _is_generated(kind: type, label: str, member: object) -> bool:
+    function = _function(member)
+    if not isinstance(function, types.FunctionType):
+        return False
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and function.__globals__.get("__name__") != kind.__module__:
+        return True
+    if label in _GENERATED and function.__code__.co_filename.startswith(("<string>", "<attrs generated")):
+        return True
+    return label.startswith("__") and _is_made_elsewhere(kind, function)
+
+
+def _is_made_elsewhere(kind: type, function: types.FunctionType) -> bool:
+    claims = function.__module__ == kind.__module__
+    return is_installed(function.__code__.co_filename) and (claims or importable(function) is None)
+
+
+def _function(member: object) -> object:
+    member = getattr(member, "__func__", member)
+    return member.fget if isinstance(member, property) else member

@@ -1,0 +1,65 @@
+"""The code identity of an operator, and the difference between two for people."""
+
+import difflib
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from .exploration import Excluded, Exploration
+from .graph import Node, digest_of
+from .territory import Territory
+from .values import describe
+
+
+@attrs.frozen
+class CodeIdentity:
+    """What an operator's code is.
+
+    Attributes:
+        digest: 32 bytes, SHA-256.
+        listing: source text (dedented, as written) by qualified name of every definition of the project that counts.
+        opaque: what could not be seen, in sentences for people.
+    """
+
+    digest: bytes
+    listing: dict[str, str]
+    opaque: tuple[str, ...]
+
+
+def code_identity(
+    function: object,
+    *,
+    includes: tuple[object, ...] = (),
+    excludes: tuple[object, ...] = (),
+    encode: Callable[[object], bytes] | None = None,
+) -> CodeIdentity:
+    """What a function's code is, with everything of the user's project that it reaches.
+
+    Args:
+        function: a function, class or any callable.
+        includes: functions, classes, modules or values that count although they are not named in the code.
+        excludes: functions, classes or modules that do not count, nor what only they reach; a string excludes what
+            is called so (`package.module.NAME`).
+        encode: canonical bytes of a plain value; raises TypeError for what has none. Default:
+            `marin_dsl.encoding.encode`.
+
+    Returns:
+        An identity whose digest is the same for the same code in any process, on any supported Python, anywhere.
+    """
+    if encode is None:
+        from marin_dsl.encoding import encode
+    walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes))
+    root = walk.node(function, getattr(function, "__qualname__", type(function).__name__))
+    included = [walk.node(part, f"included: {position}") for position, part in enumerate(includes)]
+    walk.walk()
+    root = Node().fill([b"marin code identity 1", root, *included])
+    return CodeIdentity(digest_of(root), dict(sorted(walk.listing.items())), tuple(walk.opaque))
+
+
+def diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The difference between two listings as a unified diff, definition by definition; empty when there is none."""
+    parts = []
+    for name in sorted({*old, *new}):
+        before, after = (listing.get(name, "").splitlines(keepends=True) for listing in (old, new))
+        parts += difflib.unified_diff(before, after, f"{name} (before)", f"{name} (after)")
+    return "".join(line if line.endswith("\n") else line + "\n" for line in parts)

@@ -1,0 +1,144 @@
+"""From a function that is loaded to the syntax it was compiled from.
+
+The text on disk may be newer than the function: it is believed only where compiling it gives the very code that is
+loaded. Texts are read anew at every call (an edit within one tick of the clock leaves no trace in the modification
+time); parses are remembered by content.
+"""
+
+import ast
+import dis
+import functools
+import linecache
+import os
+import textwrap
+import tokenize
+import types
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from .normal_form import NormalForm, Outer, constant, framed
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """A module's text with the definitions in it, by the code they compile to."""
+
+    text: str
+    lines: list[str]
+    definitions: dict[object, list[tuple[types.CodeType, Definition]]]
+
+    def find(self, code: types.CodeType) -> Definition | None:
+        """The definition that compiles to exactly `code`, or None; the nearest one if several do."""
+        same = self.definitions.get(_essence(code), ())
+        return min(same, key=lambda pair: _distance(pair[0], code))[1] if same else None
+
+    def excerpt(self, node: ast.AST) -> str:
+        """The source lines of a definition with its decorators, dedented."""
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        return textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno]))
+
+
+def read_source(code: types.CodeType, namespace: Mapping[str, object]) -> Source | None:
+    """The text `code` was compiled from as it is now (file, notebook cell, archive), parsed; None if there is none."""
+    text = _text(code.co_filename, namespace)
+    try:
+        return parse(text) if text else None
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _text(filename: str, namespace: Mapping[str, object]) -> str:
+    if os.path.isfile(filename):
+        try:
+            with tokenize.open(filename) as file:
+                return file.read()
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return ""
+    return "".join(linecache.getlines(filename, dict(namespace)))
+
+
+@functools.lru_cache(maxsize=512)
+def parse(text: str) -> Source:
+    """Parse and compile a module's text.
+
+    Raises:
+        SyntaxError: if it is not Python of this version.
+    """
+    tree = ast.parse(text)
+    nodes: dict[tuple[str, int], list[Definition]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, Definition):
+            nodes.setdefault(_place(node), []).append(node)
+    definitions: dict[object, list[tuple[types.CodeType, Definition]]] = {}
+    for code in _codes(compile(tree, "<source>", "exec", dont_inherit=True)):
+        node = _node_of(code, nodes.get((code.co_name, code.co_firstlineno), ()))
+        if node is not None:
+            definitions.setdefault(_essence(code), []).append((code, node))
+    return Source(text, text.splitlines(keepends=True), definitions)
+
+
+def _place(node: Definition) -> tuple[str, int]:
+    if isinstance(node, ast.Lambda):
+        return "<lambda>", node.lineno
+    return node.name, min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield inner
+            yield from _codes(inner)
+
+
+def _node_of(code: types.CodeType, candidates: "list[Definition] | tuple[()]") -> Definition | None:
+    if len(candidates) <= 1:
+        return candidates[0] if candidates else None
+    ends = list(code.co_positions())[-1]  # several lambdas in a line: the last instruction returns the body
+    for node in candidates:
+        body = node.body
+        if isinstance(node, ast.Lambda) and ends == (
+            body.lineno,
+            body.end_lineno,
+            body.col_offset,
+            body.end_col_offset,
+        ):
+            return node
+    return None
+
+
+@functools.lru_cache(maxsize=8192)
+def _essence(code: types.CodeType) -> tuple:
+    """What two code objects must share to be compiled from one text: everything but places."""
+    literals = tuple(_essence(c) if isinstance(c, types.CodeType) else constant(c) for c in code.co_consts)
+    variables = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    return code.co_name, code.co_code, literals, variables, arguments, code.co_exceptiontable
+
+
+def _distance(compiled: types.CodeType, loaded: types.CodeType) -> tuple[int, bool]:
+    apart = abs(compiled.co_firstlineno - loaded.co_firstlineno)
+    return apart, list(compiled.co_positions()) != list(loaded.co_positions())
+
+
+def bytecode_form(code: types.CodeType) -> NormalForm:
+    """What stands in for the normal form where there is no text: instructions, constants and names."""
+    names = dict.fromkeys(_outer_names(code))
+    every = [*names, *(name for name in code.co_freevars if name not in names)]
+    text = b"".join([b"bytecode", _written(code), b"@" * len(every)])
+    return NormalForm(text, tuple(Outer(name) for name in every), ())
+
+
+def _outer_names(code: types.CodeType) -> Iterator[str]:
+    for part in [code, *_codes(code)]:
+        for instruction in dis.get_instructions(part):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                yield instruction.argval
+
+
+def _written(code: types.CodeType) -> bytes:
+    literals = [_written(c) if isinstance(c, types.CodeType) else constant(c) for c in code.co_consts]
+    names = repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags))
+    return framed(b"".join(map(framed, [code.co_code, names, code.co_exceptiontable, *literals])))
