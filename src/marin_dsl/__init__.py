@@ -1,0 +1,35 @@
+"""Marin DSL: experiments as immutable expressions.
+
+An experiment is written as calls of operators, which build an expression; evaluating it gives values that are kept under
+what they were made from, and that can be traced back to it.
+"""
+
+from marin_dsl.artifact import Directory, File
+from marin_dsl.context import context
+from marin_dsl.encoding import encodable
+from marin_dsl.evaluate import evaluate, plan
+from marin_dsl.expression import Expression
+from marin_dsl.grid import grid
+from marin_dsl.identity import digest
+from marin_dsl.inline import attempt
+from marin_dsl.operator import op
+from marin_dsl.outcome import Failed, Ok, Skipped
+from marin_dsl.store import Store
+
+__all__ = [
+    "Directory",
+    "Expression",
+    "Failed",
+    "File",
+    "Ok",
+    "Skipped",
+    "Store",
+    "attempt",
+    "context",
+    "digest",
+    "encodable",
+    "evaluate",
+    "grid",
+    "op",
+    "plan",
+]

@@ -6,7 +6,7 @@ path to the part that has none.
 """
 
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, Leaf, LeafMissing, ReadLeaf
-from marin_dsl.encoding.reader import Undecodable, decode
+from marin_dsl.encoding.reader import Named, Undecodable, decode
 from marin_dsl.encoding.registry import Unencodable, encodable, register_codec
 from marin_dsl.encoding.writer import (
     Encoded,
@@ -25,6 +25,7 @@ __all__ = [
     "Encoder",
     "Leaf",
     "LeafMissing",
+    "Named",
     "RawValue",
     "ReadLeaf",
     "Undecodable",

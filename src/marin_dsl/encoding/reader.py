@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ def decode(
     read_leaf: ReadLeaf | None = None,
     reference: Callable[[bytes], Any] | None = None,
     lazy: bool = False,
+    nameless: bool = False,
 ) -> Any:
     """The value of which `data` is the encoding.
 
@@ -34,6 +35,7 @@ def decode(
         read_leaf: where the large leaves are; without it a value that has some is refused.
         reference: what stands for the reference to an expression (its key is given).
         lazy: leave large leaves unread, as handles that encode as themselves.
+        nameless: read objects of users' classes as `Named`, without needing their code.
 
     Raises:
         Undecodable: the bytes are damaged, or were written by code that cannot be found here.
@@ -41,7 +43,7 @@ def decode(
     """
     import cbor2
 
-    reading = _Reading(read_leaf, reference, lazy)
+    reading = _Reading(read_leaf, reference, lazy, nameless)
     try:
         return cbor2.loads(data, tag_hook=reading.tag, allow_indefinite=False, allow_duplicate_keys=False)
     except cbor2.CBORDecodeError as error:
@@ -52,11 +54,20 @@ def decode(
         ) from error
 
 
+@attrs.frozen
+class Named:
+    """An object of a user's class, read without the class: its registered name and its fields."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+
 @attrs.frozen(eq=False)
 class _Reading:
     read_leaf: ReadLeaf | None
     reference: Callable[[bytes], Any] | None
     lazy: bool
+    nameless: bool
 
     def tag(self, tagged: Any, immutable: bool) -> Any:
         reader = _READERS.get(tagged.tag)
@@ -96,6 +107,8 @@ def _read_large(tag: str, convert: Callable[[Any], Any]) -> Callable[[_Reading, 
 
 def _read_object(reading: _Reading, parts: Any) -> Any:
     name, schema, fields = parts
+    if reading.nameless:
+        return Named(name, dict(fields))
     codec = codec_named(name)
     if schema != codec.schema:
         raise ValueError(f"`{name}` was written with schema {schema}, and the class here has schema {codec.schema}")
@@ -104,6 +117,8 @@ def _read_object(reading: _Reading, parts: Any) -> Any:
 
 def _read_enum(reading: _Reading, parts: Any) -> Any:
     name, member = parts
+    if reading.nameless:
+        return Named(name, {"name": member})
     return importable(name)[member]
 
 

@@ -1,0 +1,110 @@
+"""What an operator can ask for that is not identity: scratch space, log, progress, observations, random numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import hashlib
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KEPT_LINES = 50
+"""Log lines that are kept beside a result or a failure."""
+
+
+class Cancelled(BaseException):
+    """The run was cancelled while the operator was at work; not an error of the operator's."""
+
+
+class Context:
+    """One execution of an operator, seen from inside.
+
+    Attributes:
+        observations: what the operator measured, by name; recorded beside the result, no part of it.
+        lines: the last lines that it logged.
+    """
+
+    def __init__(
+        self,
+        call: bytes,
+        *,
+        scratch_root: Path | None = None,
+        report: Callable[[str, Any], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        self._call = call
+        self._scratch_root = scratch_root
+        self._report = report or (lambda kind, content: None)
+        self._cancelled = cancelled or (lambda: False)
+        self.observations: dict[str, Any] = {}
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+
+    @functools.cached_property
+    def scratch(self) -> Path:
+        """A private folder, empty at first and removed when the operator has returned."""
+        if self._scratch_root is not None:
+            self._scratch_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="marin-", dir=self._scratch_root))
+
+    def log(self, text: str) -> None:
+        """Say something: it is shown while running, and the last lines are kept with the result or the failure."""
+        self.lines.extend(text.splitlines())
+        self._report("log", text)
+
+    def progress(self, done: float, total: float, **facts: float | int | str) -> None:
+        """Say how far the work is, in any unit, with facts worth watching (`loss=2.31`)."""
+        self._report("progress", {"done": done, "total": total, "facts": facts})
+
+    def observe(self, name: str, value: Any) -> None:
+        """Record something measured (seconds, FLOPs, a rate) beside the result.
+
+        Observations differ from run to run; they are evidence about the execution and no part of the value.
+        """
+        self.observations[name] = value
+
+    def rng(self) -> np.random.Generator:
+        """Random numbers seeded from the call itself: equal calls draw equal numbers, wherever and whenever."""
+        import numpy as np
+
+        return np.random.Generator(np.random.Philox(int.from_bytes(hashlib.sha256(self._call).digest()[:16], "big")))
+
+    def check(self) -> None:
+        """Stop here if the run was cancelled; cheap enough for every step of a loop.
+
+        Raises:
+            Cancelled: the run was cancelled.
+        """
+        if self._cancelled():
+            raise Cancelled("the run was cancelled")
+
+    def close(self) -> None:
+        """Remove the scratch folder, if it was used."""
+        if "scratch" in self.__dict__:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+_CURRENT: contextvars.ContextVar[Context | None] = contextvars.ContextVar("marin_context", default=None)
+
+
+def context() -> Context:
+    """The context of the operator that is running here; outside of an evaluation a stand-in that reports nothing."""
+    return _CURRENT.get() or Context(b"outside of an evaluation")
+
+
+@contextlib.contextmanager
+def entered(current: Context) -> Iterator[Context]:
+    """Make a context the current one, and clean up after it."""
+    token = _CURRENT.set(current)
+    try:
+        yield current
+    finally:
+        _CURRENT.reset(token)
+        current.close()

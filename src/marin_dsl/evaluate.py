@@ -1,0 +1,375 @@
+"""Evaluation: drive a resolution to its end, record what happened, and answer with outcomes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from marin_dsl import labels, provenance
+from marin_dsl.difference import differences, leaves, reasons
+from marin_dsl.encoding import format_digest
+from marin_dsl.executors import Cluster, Executor, Here
+from marin_dsl.expression import Expression, Label, walk
+from marin_dsl.grid import contents
+from marin_dsl.operator import Operator
+from marin_dsl.outcome import Failed, Ok, Outcome
+from marin_dsl.plan import Node, Plan, Resolution, plan_of
+from marin_dsl.recipe import structure, title
+from marin_dsl.settings import Settings
+from marin_dsl.store import Store, StoredValue, StoreUnavailable
+from marin_dsl.worker import Answer, Emit, Task
+
+Policy = Literal["advise", "accept"]
+Watch = Callable[[dict[str, Any]], None]
+"""Is told what happens during an evaluation: events, each a dict with its kind under `event`."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The evaluation was stopped by the user; everything that was committed stays."""
+
+
+def evaluate(
+    *roots: Any,
+    store: Store | str | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    debug: bool = False,
+    keep_failures: bool = False,
+    drift: Policy = "advise",
+    watch: Watch | None = None,
+    target: str = "",
+) -> Any:
+    """Evaluate expressions: what the store has is served, what is missing runs, and every root gets an outcome.
+
+    Args:
+        roots: expressions, or grids of them.
+        store: where results are kept; default `MARIN_STORE`, else `.marin/` beside the project's `pyproject.toml`.
+        workers: run in that many processes instead of threads of this one.
+        scheduler: address of a Dask scheduler to run on.
+        debug: run in this thread, one call after the other, so that a debugger stops inside operators.
+        keep_failures: serve the failures that are recorded instead of trying again.
+        drift: what to do when a label stands for another recipe: `advise` says so, `accept` moves the label.
+        watch: is told what happens.
+        target: how the user named the roots, for the record.
+
+    Returns:
+        `Ok`, `Failed` or `Skipped` for one expression; a tuple of them for several, or for a grid.
+
+    Raises:
+        StoreUnavailable: the store cannot be read or written.
+        LabelConflict: one label stands for two recipes among the roots.
+        Interrupted: Ctrl-C; what was committed stays, and a second evaluation goes on from there.
+    """
+    settings = Settings.read()
+    expressions = tuple(found for root in roots for found in contents(root))
+    labels.check_unique(walk(*expressions))
+    found = _Evaluation(
+        expressions,
+        store if isinstance(store, Store) else Store(store or settings.store),
+        settings,
+        watch or (lambda event: None),
+        keep_failures=keep_failures,
+        target=target,
+    )
+    found.run(
+        lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler), drift
+    )
+    outcomes = tuple(found.outcome(expression) for expression in expressions)
+    return outcomes[0] if len(roots) == 1 and isinstance(roots[0], Expression) else outcomes
+
+
+def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = False) -> Plan:
+    """What `evaluate` would do now, and why; nothing is run and nothing written.
+
+    Args:
+        roots: expressions, or grids of them.
+        store: where results are looked up.
+        keep_failures: as for `evaluate`.
+    """
+    settings = Settings.read()
+    opened = store if isinstance(store, Store) else Store(store or settings.store)
+    opened.check()
+    expressions = tuple(found for root in roots for found in contents(root))
+    labels.check_unique(walk(*expressions))
+    resolution = Resolution(expressions, opened, keep_failures=keep_failures)
+    return plan_of(resolution, explain(resolution))
+
+
+def explain(resolution: Resolution) -> dict[bytes, str]:
+    """Why each expression that is not served has to run: by recipe key.
+
+    What changed is told against the last run of the same label (or of the same single root operator), else against
+    nothing.
+    """
+    store = resolution.store
+    wanted = [node for node in resolution.nodes.values() if not node.inline and node.how in ("run", None)]
+    if not wanted:
+        return {}
+    found: dict[bytes, str] = {}
+    new = {key: structure(node.expression) for key, node in resolution.nodes.items()}
+    for root in resolution.roots:
+        baseline = _baseline(store, root)
+        if baseline is not None:
+            changes = differences(baseline, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
+            found |= reasons(changes)
+    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
+
+
+def _unchanged(store: Store, node: Node) -> str:
+    """Why a node runs that is no changed form of an earlier one."""
+    if node.call is not None and (failure := store.last_failure(node.call)) is not None:
+        return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
+    if store.call_of(node.expression.key) is not None:
+        return "its result is no longer in the store"
+    return "not evaluated before"
+
+
+def _baseline(store: Store, root: Expression[Any]) -> bytes | None:
+    """The recipe that this root's label stood for in its last run, or was recorded for."""
+    if root.label is None:
+        return None
+    last = store.last(f"history/{root.label.name}/@{root.label.version}")
+    if last is not None:
+        return bytes.fromhex(last["recipe"].removeprefix("sha256:"))
+    entry = labels.current(store, root.label)
+    return None if entry is None else entry.recipe
+
+
+class _Evaluation:
+    """One run, from the look-ups to the record of its end."""
+
+    def __init__(
+        self,
+        roots: tuple[Expression[Any], ...],
+        store: Store,
+        settings: Settings,
+        watch: Watch,
+        *,
+        keep_failures: bool,
+        target: str,
+    ) -> None:
+        self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
+        self.started = datetime.datetime.now().astimezone()
+        self.id = f"{self.started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
+        self.events: list[dict[str, Any]] = []
+        self.environment = ""
+        self.ran = 0
+        store.check()
+        self.resolution = Resolution(roots, store, keep_failures=keep_failures)
+        self.planned = explain(self.resolution)
+
+    def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+        """Run what is missing, then record labels and the end of the run."""
+        plan = plan_of(self.resolution, self.planned)
+        self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
+        if self.resolution.ready:
+            self._run_missing(start)
+        if self.ran or self.resolution.nodes and not self._recorded():
+            self._record_end(drift)
+        else:
+            self._report_drift(drift)
+        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": self.resolution.counts()})
+
+    def _recorded(self) -> bool:
+        """Whether every labelled root was the last one of its label, so that there is nothing to record."""
+        return all(root.label is None or _baseline(self.store, root) == root.key for root in self.roots)
+
+    def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
+        self.store.check(writing=True)
+        environment = provenance.environment(self.settings.project)
+        self.environment = format_digest(self.store.put(environment).digest)
+        self._record_start(environment)
+        for node in self.resolution.nodes.values():
+            self._record_recipe(node)
+        self._note_decided()
+        executor = start(self.emit)
+        try:
+            self.emit({"event": "started", "place": executor.place, "dashboard": getattr(executor, "dashboard", "")})
+            self._drive(executor)
+        except KeyboardInterrupt as interrupt:
+            with contextlib.suppress(StoreUnavailable):
+                self.store.files.create(f"runs/{self.id}/cancelled", b"")
+            self.emit({"event": "interrupted"})
+            executor.close(grace=5.0)
+            self._write_events()
+            raise Interrupted(str(interrupt)) from None
+        except BaseException:
+            executor.close(grace=1.0)
+            raise
+        executor.close(grace=5.0)
+
+    def _drive(self, executor: Executor) -> None:
+        by_call: dict[bytes, list[Node]] = {}
+        while self.resolution.ready or by_call:
+            while self.resolution.ready:
+                node = self.resolution.ready.popleft()
+                assert node.call is not None
+                waiting = by_call.setdefault(node.call, [])
+                waiting.append(node)
+                self._record_call(node)
+                if len(waiting) == 1:  # two recipes that come to the same call run once
+                    annotations = node.expression.annotations
+                    executor.submit(
+                        self._task(node), resources=dict(annotations.resources), priority=annotations.priority
+                    )
+            settled = executor.next(0.25)
+            if settled is None:
+                self.emit({"event": "tick"})
+                continue
+            task, answer = settled
+            if isinstance(answer, BaseException):
+                answer = self._lost(task, answer)
+            self.ran += answer.ran
+            for node in by_call.pop(task.call):
+                self._finish(node, answer)
+
+    def _lost(self, task: Task, error: BaseException) -> Answer:
+        """A worker raised instead of answering: the store's trouble stops the run, a lost worker is a failure."""
+        if isinstance(error, StoreUnavailable | KeyboardInterrupt):
+            raise error
+        message = f"the worker did not answer: {error}"
+        return Answer(None, Failed("lost", type(error).__qualname__, message, operator=task.title), True, 0.0)
+
+    def _finish(self, node: Node, answer: Answer) -> None:
+        outcome = answer.stored or answer.failed
+        assert outcome is not None
+        self.resolution.finish(node, outcome)
+        self.emit(_settled_event(node, answer))
+        self._note_decided()
+
+    def _note_decided(self) -> None:
+        """Record and tell what got its outcome without running."""
+        while self.resolution.decided:
+            node = self.resolution.decided.popleft()
+            if not node.inline:
+                self._record_call(node)
+                self.emit(_settled_event(node, None))
+
+    def _task(self, node: Node) -> Task:
+        operator, call = node.expression.operator, node.call
+        assert isinstance(operator, Operator)
+        assert call is not None
+        for leaf in node.expression.leaves.values():
+            self.store.put_leaf(leaf)
+        return Task(
+            self.store,
+            operator,
+            node.expression.payload,
+            tuple(self._input(self.resolution.nodes[reference.key]) for reference in node.expression.references),
+            call,
+            title(node.expression),
+            self.id,
+            self.environment,
+        )
+
+    def _input(self, node: Node) -> StoredValue:
+        if node.value is not None:
+            return node.value
+        assert node.encoded is not None
+        return self.store.put_encoded(node.encoded)
+
+    def emit(self, event: dict[str, Any]) -> None:
+        """Tell the watcher, and keep the event for the log unless it is a mere tick."""
+        event.setdefault("at", time.time())
+        if event["event"] not in ("tick", "progress", "planned"):
+            self.events.append(event)
+        self.watch(event)
+
+    # Records
+
+    def _record_start(self, environment: Mapping[str, Any]) -> None:
+        record = {
+            "run": self.id,
+            "target": self.target,
+            "command": provenance.command(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "environment": self.store.put(environment).as_record(),
+            "roots": [_root_record(root) for root in self.roots],
+            "keep_failures": self.resolution.keep_failures,
+            "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
+        }
+        self.store.add(f"runs/{self.id}/start", record)
+
+    def _record_recipe(self, node: Node) -> None:
+        if node.how == "hit":
+            return
+        operator = node.expression.operator
+        listing = self.store.put(operator.code.listing).as_record() if isinstance(operator, Operator) else None
+        self.store.put_recipe(node.expression.key, structure(node.expression, listing))
+
+    def _record_call(self, node: Node) -> None:
+        if node.call is not None and node.how != "hit":
+            self.store.put_call(node.expression.key, node.call)
+
+    def _record_end(self, drift: Policy) -> None:
+        self.store.check(writing=True)
+        self._report_drift(drift)
+        for root in self.roots:
+            if root.label is not None:
+                self.store.add(
+                    f"history/{root.label.name}/@{root.label.version}",
+                    {"recipe": format_digest(root.key), "run": self.id, "target": self.target},
+                )
+        outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
+        if self.ran:
+            self.store.add(f"runs/{self.id}/end", {"outcomes": outcomes, "counts": self.resolution.counts()})
+            self._write_events()
+
+    def _write_events(self) -> None:
+        lines = (json.dumps(event, default=str, sort_keys=True) + "\n" for event in self.events)
+        with contextlib.suppress(StoreUnavailable):
+            self.store.files.replace(f"runs/{self.id}/events.jsonl", (line.encode() for line in lines))
+
+    def _report_drift(self, drift: Policy) -> None:
+        for label, root in _labelled(self.roots):
+            entry = labels.current(self.store, label)
+            if entry is None or (entry.recipe != root.key and drift == "accept"):
+                if self.resolution.nodes[root.key].digest is not None:
+                    labels.move(self.store, label, root.key, self.id)
+            elif entry.recipe != root.key:
+                changes = differences(entry.recipe, root.key, self.store.recipe, self.store.recipe)
+                self.emit({"event": "drift", "label": str(label), "since": entry.since, "lines": list(leaves(changes))})
+
+    def outcome(self, expression: Expression[Any]) -> Outcome:
+        """What became of a root."""
+        node = self.resolution.nodes[expression.key]
+        found = node.outcome()
+        if found is not None:
+            return found
+        digest = node.digest
+        assert digest is not None
+        return Ok(digest=format_digest(digest), load=lambda: self.resolution.load(node))
+
+
+def _labelled(roots: tuple[Expression[Any], ...]) -> Iterator[tuple[Label, Expression[Any]]]:
+    for root in roots:
+        if root.label is not None:
+            yield root.label, root
+
+
+def _root_record(root: Expression[Any]) -> dict[str, Any]:
+    return {"recipe": format_digest(root.key), "label": str(root.label) if root.label else None}
+
+
+def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
+    outcome = node.outcome()
+    kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
+    return {
+        "event": kind,
+        "call": format_digest(node.call) if node.call else None,
+        "recipe": format_digest(node.expression.key),
+        "title": title(node.expression),
+        "how": node.how,
+        "seconds": answer.seconds if answer is not None else None,
+        "reason": outcome.summary if outcome is not None else None,
+    }
+
+
+__all__ = ["Interrupted", "Plan", "evaluate", "plan"]

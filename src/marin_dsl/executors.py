@@ -1,0 +1,165 @@
+"""Where tasks run: here and now, or on a Dask cluster in this process, in processes, or elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from marin_dsl.worker import Answer, Emit, Task, execute
+
+Settled = tuple[Task, Answer | BaseException]
+
+
+class Executor(Protocol):
+    """Takes tasks, and gives their answers in the order in which they come."""
+
+    def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
+        """Take a task."""
+        ...
+
+    def next(self, timeout: float) -> Settled | None:
+        """The next answer (or what the worker raised), or None when none comes within the timeout in seconds."""
+        ...
+
+    def close(self, *, grace: float) -> None:
+        """Stop: tasks that have begun get `grace` seconds to notice."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where tasks run, for people."""
+        ...
+
+
+class Here:
+    """Runs each task when its answer is asked for, in this thread: a debugger stops inside operators."""
+
+    place = "in this thread"
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._tasks: list[tuple[int, int, Task]] = []
+
+    def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
+        self._tasks.append((-priority, len(self._tasks), task))
+
+    def next(self, timeout: float) -> Settled | None:
+        if not self._tasks:
+            return None
+        chosen = min(self._tasks, key=lambda waiting: waiting[:2])
+        self._tasks.remove(chosen)
+        return chosen[2], execute(chosen[2], self._emit)
+
+    def close(self, *, grace: float) -> None:
+        self._tasks.clear()
+
+
+class Cluster:
+    """Runs tasks on Dask: threads of this process by default, processes, or a scheduler that exists.
+
+    Args:
+        emit: is given the events of running tasks.
+        run: id of the run; names the topic of its events.
+        workers: processes to start, or None for threads of this process.
+        scheduler: address of an existing scheduler.
+    """
+
+    def __init__(self, emit: Emit, run: str, *, workers: int | None = None, scheduler: str | None = None) -> None:
+        import dask
+        import distributed
+
+        # Retries and lost workers are ours to decide on; a paused worker would only slow a small machine down.
+        dask.config.set({"distributed.admin.log-length": 0, "distributed.worker.memory.pause": False})
+        self._topic = f"marin-{run}"
+        self._answers: queue.Queue[Settled] = queue.Queue()
+        self._futures: dict[str, Any] = {}
+        self._cluster = None if scheduler else _local_cluster(workers)
+        self._client = distributed.Client(scheduler or self._cluster, set_as_default=False)
+        self._client.subscribe_topic(self._topic, lambda event: emit(event[1]))
+        self.place = f"on {scheduler}" if scheduler else _described(workers)
+        self.dashboard: str = self._client.dashboard_link
+
+    def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
+        self._check_resources(resources, task.title)
+        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}"
+        future = self._client.submit(
+            _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
+        )
+        self._futures[key] = future
+        future.add_done_callback(lambda done: self._answers.put((task, self._answer(key, done))))
+
+    def _answer(self, key: str, future: Any) -> Answer | BaseException:
+        self._futures.pop(key, None)
+        try:
+            found: Answer = future.result()
+            return found
+        except BaseException as error:
+            return error
+
+    def _check_resources(self, resources: dict[str, float], title: str) -> None:
+        """A task that no worker can ever take would wait for ever."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        for name, wanted in resources.items():
+            most = max((worker["resources"].get(name, 0) for worker in workers), default=0)
+            if wanted > most:
+                raise ResourceMissing(
+                    f"{title} needs {name}={wanted:g}, and no worker has more than {most:g}; "
+                    "lower it with expr.with_(resources=...), or run on a cluster that has it (--scheduler)"
+                )
+
+    def next(self, timeout: float) -> Settled | None:
+        try:
+            return self._answers.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def close(self, *, grace: float) -> None:
+        with contextlib.suppress(Exception):
+            self._client.cancel(list(self._futures.values()), force=True)
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=grace)
+        if self._cluster is not None:
+            with contextlib.suppress(Exception):
+                self._cluster.close(timeout=grace)
+
+
+class ResourceMissing(RuntimeError):
+    """An operator asks for a resource that no worker of the cluster has."""
+
+
+def _local_cluster(workers: int | None) -> Any:
+    import logging
+
+    import distributed
+
+    cores = os.cpu_count() or 1
+    shared: dict[str, Any] = {
+        "dashboard_address": "127.0.0.1:0",
+        "silence_logs": logging.ERROR,
+        "memory_limit": 0,
+    }
+    if workers is None:
+        return distributed.LocalCluster(
+            n_workers=1, threads_per_worker=cores, processes=False, resources={"CPU": cores}, **shared
+        )
+    threads = max(1, cores // workers)
+    return distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=threads, processes=True, resources={"CPU": threads}, **shared
+    )
+
+
+def _described(workers: int | None) -> str:
+    if workers is None:
+        return f"in {os.cpu_count() or 1} threads of this process"
+    return f"in {workers} worker process{'es' if workers != 1 else ''}"
+
+
+def _execute_on_dask(task: Task, topic: str) -> Answer:
+    from distributed import get_worker
+
+    worker = get_worker()
+    emit: Callable[[dict[str, Any]], None] = lambda event: worker.log_event(topic, event)  # noqa: E731
+    return execute(task, emit)

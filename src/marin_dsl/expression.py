@@ -1,0 +1,317 @@
+"""The immutable graph of an experiment: applications of operators to values and to other expressions.
+
+An expression is identified by its recipe key, which is computed when it is built: the digest of the operator's identity
+and of the encoded arguments, each expression among them standing by its own recipe key. Building one does no I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+
+import attrs
+
+from marin_dsl.encoding import Encoder, Leaf, Unencodable, format_digest
+from marin_dsl.encoding.tags import BYTES, EXPRESSION, TAG, head
+from marin_dsl.encoding.writer import WRITERS
+
+if TYPE_CHECKING:
+    from marin_dsl.inline import InlineOperator
+    from marin_dsl.operator import Operator
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+REFERENCE_HEAD = head(TAG, EXPRESSION) + head(BYTES, 32)
+_KEY_DOMAIN = b"marin-recipe-1\0"
+
+
+class Identified(Protocol):
+    """What can be applied: it has an identity and a name."""
+
+    @property
+    def identity(self) -> bytes:
+        """32 bytes that stand for what it computes."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+
+@attrs.frozen
+class Annotations:
+    """How an expression is to be evaluated; never part of what it is.
+
+    Attributes:
+        resources: what a worker must have free, such as `{"CPU": 2}`.
+        priority: larger runs earlier among what is ready.
+    """
+
+    resources: Mapping[str, float] = attrs.field(factory=dict)
+    priority: int = 0
+
+
+@attrs.frozen
+class Label:
+    """A name and a version that a person gave to an expression."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class Expression(Generic[T_co]):
+    """A value that an experiment describes, and that has not been computed (or not here).
+
+    Expressions are equal when they describe the same value: `==` compares recipe keys. The lazy comparison is `eq`.
+
+    Attributes:
+        operator: what is applied.
+        payload: the encoded arguments, cut at each reference to an expression (one piece more than references).
+        references: the expressions among the arguments, in the order of the encoding.
+        leaves: large literals among the arguments, by digest.
+        key: the recipe key, 32 bytes.
+        annotations: how to evaluate it.
+        label: the name that a person gave it, if any.
+        origin: file and line where it was built.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "annotations",
+        "key",
+        "label",
+        "leaves",
+        "operator",
+        "origin",
+        "payload",
+        "references",
+    )
+
+    operator: Operator[Any, Any] | InlineOperator
+    payload: tuple[bytes, ...]
+    references: tuple[Expression[Any], ...]
+    leaves: Mapping[bytes, Leaf]
+    key: bytes
+    annotations: Annotations
+    label: Label | None
+    origin: tuple[str, int] | None
+
+    @classmethod
+    def apply(
+        cls,
+        operator: Operator[Any, Any] | InlineOperator,
+        arguments: Mapping[str, Any],
+        *,
+        annotations: Annotations | None = None,
+        origin: tuple[str, int] | None = None,
+    ) -> Expression[Any]:
+        """The application of an operator to named arguments.
+
+        Raises:
+            Unencodable: an argument, or a part of it, is no value; the path begins with the argument's name.
+        """
+        made: Expression[Any] = cls.__new__(cls)
+        payload, references, leaves = encode_arguments(arguments)
+        settings: dict[str, Any] = {
+            "operator": operator,
+            "payload": payload,
+            "references": references,
+            "leaves": leaves,
+            "key": recipe_key(operator.identity, payload, (reference.key for reference in references)),
+            "annotations": annotations or _NO_ANNOTATIONS,
+            "label": None,
+            "origin": origin,
+        }
+        for name, value in settings.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def _replace(self, **changes: Any) -> Expression[T_co]:
+        copy: Expression[T_co] = Expression.__new__(Expression)
+        for name in Expression.__slots__[1:]:
+            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+        return copy
+
+    def named(self, name: str, version: str) -> Expression[T_co]:
+        """The same expression under a label; the label enters no identity and moves nothing.
+
+        Raises:
+            ValueError: the name or the version cannot be a label.
+        """
+        from marin_dsl.labels import check_label
+
+        return self._replace(label=check_label(name, version))
+
+    def with_(self, *, resources: Mapping[str, float] | None = None, priority: int | None = None) -> Expression[T_co]:
+        """The same expression with other annotations: how it is evaluated, never what it is."""
+        changes: dict[str, Any] = {}
+        if resources is not None:
+            changes["resources"] = dict(resources)
+        if priority is not None:
+            changes["priority"] = priority
+        return self._replace(annotations=attrs.evolve(self.annotations, **changes))
+
+    def field(self, name: str) -> Expression[Any]:
+        """The attribute of that name of the value."""
+        return _inline("field", value=self, name=name)
+
+    def __getitem__(self, key: Any) -> Expression[Any]:
+        return _inline("getitem", value=self, key=key)
+
+    def eq(self, other: Any) -> Expression[Any]:
+        """Whether the values are equal, as an expression (`==` compares the expressions themselves)."""
+        return _inline("eq", left=self, right=other)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no truth value before it is evaluated; evaluate it, or decide inside an operator"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be iterated before it is evaluated; take parts with expr[0], expr['name']")
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(f"{self!r} has no length before it is evaluated; compute it inside an operator")
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise TypeError(f"{self!r} has no members before it is evaluated; ask inside an operator")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self!r} is immutable; build another expression instead of setting `{name}`")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"an expression has no attribute `{name}`; for that field of its value write .field({name!r})"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Expression {self.operator.name} {format_digest(self.key)[7:19]}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, tuple(getattr(self, name) for name in Expression.__slots__[1:])
+
+
+_NO_ANNOTATIONS = Annotations()
+
+
+def _rebuild(*settings: Any) -> Expression[Any]:
+    made: Expression[Any] = Expression.__new__(Expression)
+    for name, value in zip(Expression.__slots__[1:], settings, strict=True):
+        object.__setattr__(made, name, value)
+    return made
+
+
+class _Reference(bytes):
+    """The chunk that stands for an expression among encoded arguments."""
+
+    expression: Expression[Any]
+
+
+class _ArgumentEncoder(Encoder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = 0
+
+
+def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
+    if not isinstance(encoder, _ArgumentEncoder):
+        raise Unencodable(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
+    chunk = _Reference(REFERENCE_HEAD + value.key)
+    chunk.expression = value
+    encoder.met += 1
+    encoder.out.append(chunk)
+
+
+WRITERS[Expression] = _write_expression
+
+
+def encode_arguments(
+    arguments: Mapping[str, Any],
+) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], dict[bytes, Leaf]]:
+    """Named arguments as encoded pieces, the expressions between the pieces, and the large literals.
+
+    Raises:
+        Unencodable: a part is no value, or an expression stands where it cannot (a dict key, a member of a set).
+    """
+    encoder = _ArgumentEncoder()
+    try:
+        encoder.write_keyed((name, value, name) for name, value in arguments.items())
+    except RecursionError:
+        raise Unencodable("an argument contains itself, or is nested too deeply to be data") from None
+    pieces: list[bytes] = []
+    references: list[Expression[Any]] = []
+    current: list[bytes] = []
+    for chunk in encoder.out:
+        if type(chunk) is _Reference:
+            pieces.append(b"".join(current))
+            references.append(chunk.expression)
+            current = []
+        else:
+            current.append(chunk)
+    if len(references) != encoder.met:
+        raise Unencodable("an expression cannot be a dict key or a member of a set: its value is not known; use a list")
+    return (*pieces, b"".join(current)), tuple(references), encoder.leaves
+
+
+def splice(payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
+    """The encoded arguments with a key (or a value digest) in the place of each expression."""
+    parts = [payload[0]]
+    for piece, key in zip(payload[1:], keys, strict=True):
+        parts += (REFERENCE_HEAD, key, piece)
+    return b"".join(parts)
+
+
+def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
+    """The key of an application: with recipe keys for its references a recipe key, with value digests a call key."""
+    return hashlib.sha256(_KEY_DOMAIN + identity + splice(payload, keys)).digest()
+
+
+def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
+    """Every distinct expression below the roots, each after those it refers to; iterative."""
+    seen: set[bytes] = set()
+    stack: list[tuple[Expression[Any], bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expression, expanded = stack.pop()
+        if expanded:
+            yield expression
+        elif expression.key not in seen:
+            seen.add(expression.key)
+            stack.append((expression, True))
+            stack.extend((reference, False) for reference in reversed(expression.references))
+
+
+def _inline(name: str, **arguments: Any) -> Expression[Any]:
+    from marin_dsl.inline import INLINE
+
+    return Expression.apply(INLINE[name], arguments)
+
+
+def _binary(name: str, reflected: bool = False) -> Any:
+    def method(self: Expression[Any], other: Any) -> Expression[Any]:
+        left, right = (other, self) if reflected else (self, other)
+        return _inline(name, left=left, right=right)
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(Expression, f"__{_name}__", _binary(_name))
+    setattr(Expression, f"__r{_name}__", _binary(_name, reflected=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Expression, f"__{_name}__", _binary(_name))
+for _name in ("neg", "abs"):
+    setattr(Expression, f"__{_name}__", lambda self, _name=_name: _inline(_name, value=self))

@@ -1,0 +1,20 @@
+"""The digest of anything that has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marin_dsl.encoding import encode_with_leaves, format_digest
+from marin_dsl.expression import Expression
+
+
+def digest(value: Any) -> str:
+    """The identity of a value (the digest of its encoding) or of an expression (its recipe key).
+
+    >>> digest(1) == digest(1.0)
+    False
+
+    Raises:
+        Unencodable: it is no value.
+    """
+    return format_digest(value.key if isinstance(value, Expression) else encode_with_leaves(value).digest)

@@ -1,0 +1,66 @@
+"""Inline nodes: projections, arithmetic and `attempt`, evaluated by whoever needs them and never scheduled."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from marin_dsl.expression import Expression
+from marin_dsl.outcome import Outcome
+
+
+@attrs.frozen
+class InlineOperator:
+    """A small pure function of the language itself.
+
+    Attributes:
+        name: its name; all of its identity.
+        function: what it computes from its named arguments.
+        of_outcome: it is given the outcome of its argument instead of the value, and so never fails with it.
+    """
+
+    name: str
+    function: Callable[..., Any] = attrs.field(eq=False, repr=False)
+    of_outcome: bool = False
+
+    @property
+    def identity(self) -> bytes:
+        """The digest of its name: its meaning is part of the language's contract."""
+        return hashlib.sha256(b"marin-inline-1\0" + self.name.encode()).digest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
+
+
+def _named(name: str) -> InlineOperator:
+    return INLINE[name]
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda left, right: function(left, right)
+
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le", "gt", "ge", "eq")
+
+INLINE: dict[str, InlineOperator] = {
+    "getitem": InlineOperator("getitem", lambda value, key: value[key]),
+    "field": InlineOperator("field", lambda value, name: getattr(value, name)),
+    "attempt": InlineOperator("attempt", lambda value: value, of_outcome=True),
+    "neg": InlineOperator("neg", lambda value: -value),
+    "abs": InlineOperator("abs", lambda value: abs(value)),
+    **{name: InlineOperator(name, _binary(getattr(operator, name))) for name in _BINARY},
+}
+
+
+def attempt(expression: Expression[Any]) -> Expression[Outcome]:
+    """The outcome of an expression as a value: `Ok`, `Failed` or `Skipped`; an operator that receives it goes on.
+
+    Only what happened is part of the value (kind, exception and message), not where, when or on which line.
+    """
+    if not isinstance(expression, Expression):
+        raise TypeError(f"attempt(...) takes an expression, and got {expression!r:.80}, which cannot fail")
+    return Expression.apply(INLINE["attempt"], {"value": expression})

@@ -1,0 +1,93 @@
+"""Labels: a name and a version that a person gave to an expression, kept as an append-only log."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.expression import Expression, Label
+from marin_dsl.store import Store
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
+_VERSION = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+class LabelConflict(ValueError):
+    """One name@version stands for two different recipes."""
+
+
+def check_label(name: str, version: str) -> Label:
+    """A label, if name and version can be one on every file system.
+
+    Raises:
+        ValueError: they cannot; the message says what is allowed.
+    """
+    for what, text, pattern, allowed in (
+        ("name", name, _NAME, "lower-case letters, digits, `.`, `_`, `-`, and `/` between parts"),
+        ("version", version, _VERSION, "lower-case letters, digits, `.`, `_` and `-`"),
+    ):
+        if not isinstance(text, str) or not pattern.fullmatch(text) or ".." in text or len(text) > 200:
+            raise ValueError(f"{text!r} cannot be the {what} of a label: use {allowed}, such as first-model and 1.0")
+    return Label(name, version)
+
+
+def check_unique(expressions: Iterable[Expression[Any]]) -> None:
+    """Make sure that no label stands for two recipes.
+
+    Raises:
+        LabelConflict: one does; the message names both places.
+    """
+    seen: dict[Label, Expression[Any]] = {}
+    for expression in expressions:
+        if expression.label is None:
+            continue
+        other = seen.setdefault(expression.label, expression)
+        if other.key != expression.key:
+            raise LabelConflict(
+                f"{expression.label} names two different recipes in one run: {_origin(other)} and {_origin(expression)}; "
+                "give one of them another version"
+            )
+
+
+def _origin(expression: Expression[Any]) -> str:
+    place = f" ({expression.origin[0]}:{expression.origin[1]})" if expression.origin else ""
+    return f"{expression!r}{place}"
+
+
+@attrs.frozen
+class Entry:
+    """One line of a label's log: which recipe it stands for since when.
+
+    Attributes:
+        recipe: recipe key.
+        number: position in the log, from 1.
+        since: time with zone, ISO 8601.
+    """
+
+    recipe: bytes
+    number: int
+    since: str
+
+
+def current(store: Store, label: Label) -> Entry | None:
+    """What a label stands for now; None when it was never recorded."""
+    record = store.last(_folder(label))
+    return None if record is None else Entry(parse_digest(record["recipe"]), record["number"], record["since"])
+
+
+def move(store: Store, label: Label, recipe: bytes, run: str) -> Entry:
+    """Append a recipe to a label's log; from now on the label stands for it."""
+    since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    record = {"recipe": format_digest(recipe), "since": since, "run": run, "by": getpass.getuser()}
+    return Entry(recipe, store.add(_folder(label), record), since)
+
+
+def _folder(label: Label) -> str:
+    # `@` keeps the versions of a name apart from names below it: `a@b` is never a folder of the name `a/b`.
+    return f"labels/{label.name}/@{label.version}"

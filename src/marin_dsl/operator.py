@@ -1,0 +1,189 @@
+"""Operators: functions whose calls build expressions."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from marin_dsl.code_identity import CodeIdentity, code_identity
+from marin_dsl.encoding import Unencodable, encode
+from marin_dsl.expression import Annotations, Expression
+from marin_dsl.signature import Signature, WrongCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Operator(Generic[P, R]):
+    """A pure function of an experiment: calling it builds an expression, and nothing runs.
+
+    Attributes:
+        function: the plain Python function.
+        name: module path and qualified name, or the name that was given.
+        version: the declared version; None when the code itself is the identity.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        pin: Sequence[str] = (),
+        includes: Sequence[Any] = (),
+        excludes: Sequence[Any] = (),
+        resources: Mapping[str, float] | None = None,
+        priority: int = 0,
+    ) -> None:
+        self.function = function
+        self.name = name or f"{_module_path(function)}.{function.__qualname__}"
+        self.version = version
+        self.pin = tuple(pin)
+        self.includes, self.excludes = tuple(includes), tuple(excludes)
+        self.annotations = Annotations(dict(resources or {}), priority)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Expression[R]:
+        """The expression that applies the operator to these arguments.
+
+        Raises:
+            WrongCall: the arguments do not fit the signature, or one is no value.
+        """
+        frame = sys._getframe(1)
+        origin = (frame.f_code.co_filename, frame.f_lineno)
+        arguments = self.signature.bind(args, kwargs, origin)
+        try:
+            return Expression.apply(self, arguments, annotations=self.annotations, origin=origin)
+        except Unencodable as error:
+            raise WrongCall(f"{origin[0]}:{origin[1]}: {self.short_name}(...): {error}") from None
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """The parameters and their types."""
+        return Signature.of(self.function, self.short_name)
+
+    @property
+    def result_hint(self) -> Any:
+        """The annotated type of the result, or None."""
+        return self.signature.hints.get("return")
+
+    @property
+    def short_name(self) -> str:
+        """The name without the module."""
+        return self.name.rpartition(".")[2]
+
+    @functools.cached_property
+    def code(self) -> CodeIdentity:
+        """What the code is, independent of layout, comments and location."""
+        return code_identity(self.function, includes=self.includes, excludes=self.excludes)
+
+    @functools.cached_property
+    def pinned(self) -> dict[str, str]:
+        """Versions that are part of the identity: of the pinned distributions, and of `python`."""
+        return {distribution: installed_version(distribution) for distribution in sorted(self.pin)}
+
+    @functools.cached_property
+    def identity(self) -> bytes:
+        """32 bytes: name, declared version or code digest, and pinned versions."""
+        meaning = ("version", self.version) if self.version is not None else ("code", self.code.digest)
+        return hashlib.sha256(b"marin-operator-1\0" + encode([self.name, meaning, self.pinned])).digest()
+
+    @property
+    def __marin_identity__(self) -> bytes:
+        """What a function that calls this operator depends on."""
+        return self.identity
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}{f' version {self.version}' if self.version is not None else ''}>"
+
+    def __reduce__(self) -> Any:
+        place = (self.function.__module__, self.function.__qualname__)
+        if place[0] != "__main__" and _found(*place) is self:
+            return _find, place
+        settings = {name: getattr(self, name) for name in ("name", "version", "pin", "includes", "excludes")} | {
+            "resources": self.annotations.resources,
+            "priority": self.annotations.priority,
+        }
+        return _make, (self.function, settings)
+
+
+@overload
+def op(function: Callable[P, R], /) -> Operator[P, R]: ...
+@overload
+def op(
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    pin: Sequence[str] = (),
+    includes: Sequence[Any] = (),
+    excludes: Sequence[Any] = (),
+    resources: Mapping[str, float] | None = None,
+    priority: int = 0,
+) -> Callable[[Callable[P, R]], Operator[P, R]]: ...
+def op(function: Any = None, /, **settings: Any) -> Any:
+    """Make a function an operator: its calls build expressions.
+
+    Args:
+        function: the function, when used as a bare decorator.
+        name: identity's name instead of module path and qualified name, so that the code can move.
+        version: makes the version the identity instead of the code; edits are then reported and do not run again.
+        pin: distributions whose installed versions enter the identity (`python` for the interpreter).
+        includes: functions, classes or values that count as its code although it does not name them.
+        excludes: functions, classes or values that it names and that do not count as its code.
+        resources: what a worker must have free for it, such as `{"CPU": 2}`; no part of identity.
+        priority: larger runs earlier among what is ready; no part of identity.
+    """
+    if function is None:
+        return lambda decorated: Operator(decorated, **settings)
+    return Operator(function)
+
+
+def installed_version(distribution: str) -> str:
+    """The installed version of a distribution (or of `python`); `missing` when it is not installed."""
+    if distribution == "python":
+        return platform.python_version()
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _module_path(function: Any) -> str:
+    """The module's import path; for a script run as `__main__`, the path it would have if it were imported."""
+    if function.__module__ != "__main__":
+        return str(function.__module__)
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None and main.__spec__ is not None:
+        return main.__spec__.name
+    if not getattr(main, "__file__", None):
+        return "__main__"
+    script = Path(str(main.__file__)).resolve()
+    folder = script.parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return ".".join(script.relative_to(folder).with_suffix("").parts)
+
+
+def _found(module: str, qualname: str) -> Any:
+    try:
+        return functools.reduce(getattr, qualname.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError):
+        return None
+
+
+def _find(module: str, qualname: str) -> Any:
+    found = _found(module, qualname)
+    if not isinstance(found, Operator):
+        raise LookupError(f"there is no operator {module}.{qualname} here; is the project's code on the worker's path?")
+    return found
+
+
+def _make(function: Any, settings: dict[str, Any]) -> Operator[Any, Any]:
+    return Operator(function, **settings)

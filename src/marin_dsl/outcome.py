@@ -1,0 +1,149 @@
+"""What became of an expression: a value, a failure, or nothing because something before it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NoReturn, TypeVar
+
+import attrs
+
+from marin_dsl.encoding import register_codec
+
+T = TypeVar("T")
+
+FailureKind = Literal["raised", "timeout", "killed", "lost", "unstorable", "conflict"]
+
+
+class NoValue(RuntimeError):
+    """The value of an expression was asked for, and it has none: it failed or was skipped."""
+
+
+class Ok(Generic[T]):
+    """An expression has a value.
+
+    Attributes:
+        digest: `sha256:` digest of the value, or None for one that was made by hand.
+    """
+
+    __slots__ = ("_load", "_value", "digest")
+
+    def __init__(self, value: Any = None, *, digest: str | None = None, load: Callable[[], T] | None = None) -> None:
+        self.digest, self._value, self._load = digest, value, load
+
+    @property
+    def value(self) -> T:
+        """The value; read from the store when it is first asked for."""
+        if self._load is not None:
+            self._value, self._load = self._load(), None
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Ok({self.digest[:19]}…)" if self.digest and self._load is not None else f"Ok({self._value!r})"
+
+
+@attrs.frozen
+class Failed:
+    """An operator did not return a value that could be kept.
+
+    Only `kind`, `exception` and `message` are part of the value that `attempt` gives; the rest says where and how.
+
+    Attributes:
+        kind: what happened.
+        exception: qualified name of the exception's type.
+        message: text of the exception.
+        operator: title of the call that failed.
+        traceback: formatted traceback with source lines.
+        where: host and process.
+        attempts: how many times it was tried so far.
+        output: the last lines that the operator logged.
+    """
+
+    kind: FailureKind
+    exception: str
+    message: str
+    operator: str = attrs.field(default="", eq=False)
+    traceback: str = attrs.field(default="", eq=False, repr=False)
+    where: str = attrs.field(default="", eq=False, repr=False)
+    attempts: int = attrs.field(default=1, eq=False, repr=False)
+    output: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    @property
+    def value(self) -> NoReturn:
+        """Never a value.
+
+        Raises:
+            NoValue: always, with the remote traceback.
+        """
+        raise NoValue(f"{self.operator or 'the expression'} failed: {self.summary}\n\n{self.traceback}".rstrip())
+
+    @property
+    def summary(self) -> str:
+        """One line: the exception and its message."""
+        return f"{self.exception.rpartition('.')[2]}: {self.message}".strip().splitlines()[0]
+
+
+@attrs.frozen
+class Blame:
+    """A failed ancestor of a skipped expression."""
+
+    operator: str
+    kind: FailureKind
+    exception: str
+    message: str
+
+
+@attrs.frozen
+class Skipped:
+    """An expression was not evaluated, because something it needs failed."""
+
+    because: tuple[Blame, ...]
+
+    @property
+    def value(self) -> NoReturn:
+        """Never a value.
+
+        Raises:
+            NoValue: always, naming what failed.
+        """
+        raise NoValue(f"skipped: {self.summary}")
+
+    @property
+    def summary(self) -> str:
+        """One line naming the failed ancestors."""
+        return "; ".join(f"{blame.operator} failed ({blame.exception}: {blame.message})" for blame in self.because)
+
+
+Outcome = Ok[Any] | Failed | Skipped
+
+
+def blame(outcome: Failed | Skipped) -> tuple[Blame, ...]:
+    """What a dependent of this outcome is skipped because of."""
+    if isinstance(outcome, Skipped):
+        return outcome.because
+    return (Blame(outcome.operator, outcome.kind, outcome.exception, outcome.message),)
+
+
+register_codec(
+    Ok,
+    name="marin:Ok",
+    to_fields=lambda ok: {"value": ok.value},
+    from_fields=lambda fields: Ok(fields["value"]),
+)
+register_codec(
+    Failed,
+    name="marin:Failed",
+    to_fields=lambda failed: {"kind": failed.kind, "exception": failed.exception, "message": failed.message},
+    from_fields=lambda fields: Failed(**fields),
+)
+register_codec(
+    Blame,
+    name="marin:Blame",
+    to_fields=lambda found: attrs.asdict(found, recurse=False),
+    from_fields=lambda fields: Blame(**fields),
+)
+register_codec(
+    Skipped,
+    name="marin:Skipped",
+    to_fields=lambda skipped: {"because": list(skipped.because)},
+    from_fields=lambda fields: Skipped(tuple(fields["because"])),
+)

@@ -1,0 +1,85 @@
+"""Where and by what a run was made: interpreter, packages, machine, commit and command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def environment(project: Path) -> dict[str, Any]:
+    """The environment of this process as a value: the same for all runs until something in it changes.
+
+    Args:
+        project: folder whose commit and uncommitted changes are recorded, if it is under git.
+    """
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "memory": _memory(),
+        "packages": dict(sorted(_packages().items())),
+        **_commit(project),
+    }
+
+
+def command() -> str:
+    """The command line of this process, as a person would type it."""
+    import shlex
+
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    return shlex.join([program, *sys.argv[1:]])
+
+
+def _packages() -> dict[str, str]:
+    return {
+        name: found.version
+        for found in importlib.metadata.distributions()
+        if (name := found.metadata["Name"]) is not None
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    """Bytes of physical memory, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _commit(project: Path) -> dict[str, Any]:
+    """The commit, the uncommitted patch of tracked files, and the untracked files, of the project."""
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "patch": "", "untracked": []}
+    return {
+        "commit": commit.strip(),
+        "patch": _git(project, "diff", "HEAD") or "",
+        "untracked": (_git(project, "ls-files", "--others", "--exclude-standard") or "").splitlines(),
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,160 @@
+"""An expression as a record: what a store keeps of its structure, readable without the project's code."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import BoundLeaf, Named, decode, format_digest, parse_digest
+from marin_dsl.encoding.leaves import LazyContent
+from marin_dsl.expression import Expression, splice
+from marin_dsl.operator import Operator
+
+Lookup = Callable[[bytes], dict[str, Any] | None]
+"""From a recipe key to the recorded structure, or None when it is not known."""
+
+
+@attrs.frozen
+class Reference:
+    """The place of an expression among decoded arguments."""
+
+    key: bytes
+
+
+def structure(expression: Expression[Any], listing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The record of an expression.
+
+    Args:
+        expression: what to record; those it refers to are recorded on their own.
+        listing: where the source text of its operator is stored.
+    """
+    return {
+        "operator": _operator_record(expression, listing),
+        "payload": [base64.b64encode(piece).decode() for piece in expression.payload],
+        "references": [format_digest(reference.key) for reference in expression.references],
+        "title": title(expression),
+        "label": str(expression.label) if expression.label else None,
+    }
+
+
+def _operator_record(expression: Expression[Any], listing: Mapping[str, Any] | None) -> dict[str, Any]:
+    operator = expression.operator
+    record: dict[str, Any] = {"name": operator.name, "identity": format_digest(operator.identity)}
+    if isinstance(operator, Operator):
+        record |= {
+            "inline": False,
+            "version": operator.version,
+            "code": format_digest(operator.code.digest),
+            "pinned": operator.pinned,
+            "listing": listing,
+        }
+    else:
+        record["inline"] = True
+    return record
+
+
+def references(record: Mapping[str, Any]) -> list[bytes]:
+    """Recipe keys of the expressions that a recorded one refers to, in the order of its arguments."""
+    return [parse_digest(key) for key in record["references"]]
+
+
+def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a recorded expression: plain data, `Named` objects, and `Reference`s."""
+    payload = tuple(base64.b64decode(piece) for piece in record["payload"])
+    found: dict[str, Any] = decode(splice(payload, references(record)), reference=Reference, lazy=True, nameless=True)
+    return found
+
+
+def title(expression: Expression[Any]) -> str:
+    """A short text for people: the operator and the arguments that tell this call from its siblings.
+
+    Scalars are shown with their names; an expression stands by the name of its operator when it is the only argument of
+    its kind.
+    """
+    operator = expression.operator
+    found = decode(
+        splice(expression.payload, (reference.key for reference in expression.references)),
+        reference=Reference,
+        lazy=True,
+        nameless=True,
+    )
+    by_key = {reference.key: reference for reference in expression.references}
+    if not isinstance(operator, Operator):
+        return _inline_title(operator.name, found, by_key)
+    scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, str | int | float)]
+    inner = [_short_title(by_key[value.key]) for value in found.values() if isinstance(value, Reference)]
+    return f"{operator.short_name}({', '.join((inner[:1] if not scalars else []) + scalars)})"
+
+
+def _inline_title(name: str, found: Mapping[str, Any], by_key: Mapping[bytes, Expression[Any]]) -> str:
+    parts = {
+        role: _short_title(by_key[value.key]) if isinstance(value, Reference) else short(value)
+        for role, value in found.items()
+    }
+    if name == "getitem":
+        return f"{parts['value']}[{parts['key']}]"
+    if name == "field":
+        return f"{parts['value']}.{found['name']}"
+    return f"{name}({', '.join(parts.values())})"
+
+
+def _short_title(expression: Expression[Any]) -> str:
+    """The title of an inner expression, cut short; a chain of inline nodes is followed a few steps only."""
+    name = expression.operator.name.rpartition(".")[2]
+    if isinstance(expression.operator, Operator):
+        return name
+    inner = next(iter(expression.references), None)
+    innermost = inner.operator.name.rpartition(".")[2] if inner is not None else ""
+    return f"{name}({innermost})"
+
+
+def short(value: Any, limit: int = 60) -> str:
+    """A value as one short line.
+
+    >>> short([1, 2.5, "three"])
+    "[1, 2.5, 'three']"
+    """
+    text = _spelled(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, Reference):
+        return f"<{format_digest(value.key)[7:15]}>"
+    if isinstance(value, Named):
+        return f"{value.name.rpartition(':')[2].rpartition('.')[2]}({_spelled_items(value.fields)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_spelled(key)}: {_spelled(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_spelled, value))})"
+    if isinstance(value, BoundLeaf):
+        return f"<{value.size} bytes {value.digest.hex()[:8]}>"
+    if isinstance(value, LazyContent):
+        return f"<{value.leaf.size} bytes {value.leaf.digest.hex()[:8]}>"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"<array {value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}>"
+    return repr(value)
+
+
+def _spelled_items(fields: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_spelled(value)}" for name, value in fields.items())
+
+
+def known(roots: Mapping[bytes, dict[str, Any]], lookup: Lookup) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Every recorded expression below the given ones, each once; iterative."""
+    seen = set(roots)
+    stack = list(roots.items())
+    while stack:
+        key, record = stack.pop()
+        yield key, record
+        for reference in references(record):
+            if reference not in seen:
+                seen.add(reference)
+                found = lookup(reference)
+                if found is not None:
+                    stack.append((reference, found))

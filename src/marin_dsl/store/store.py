@@ -1,0 +1,315 @@
+"""The store: values by digest, results by call key, failures by attempt, recipes, labels and runs.
+
+A result is visible if and only if its record is. A value is written before the record that names it: its blobs are named
+by their digests, so writing one twice changes nothing, and the record is created on the condition that there is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
+from marin_dsl.store.files import Files, StoreUnavailable, open_files
+from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
+
+INLINE_LIMIT = 1024
+"""Bytes up to which a manifest is kept in its record instead of in a blob."""
+
+
+class ContentDamaged(LeafMissing):
+    """A blob does not have the content that its name promises."""
+
+
+@attrs.frozen
+class StoredValue:
+    """Where a value is: its digest, its manifest when that is short, and its large leaves.
+
+    Attributes:
+        digest: digest of the manifest, 32 bytes.
+        inline: the manifest itself when it is short.
+        leaves: digest and size of each large leaf.
+    """
+
+    digest: bytes
+    inline: bytes | None
+    leaves: tuple[tuple[bytes, int], ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """The value as a part of a record."""
+        return {
+            "digest": format_digest(self.digest),
+            "inline": None if self.inline is None else base64.b64encode(self.inline).decode(),
+            "leaves": [[format_digest(digest), size] for digest, size in self.leaves],
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> StoredValue:
+        """The value that a record names."""
+        inline = record["inline"]
+        return cls(
+            parse_digest(record["digest"]),
+            None if inline is None else base64.b64decode(inline),
+            tuple((parse_digest(digest), size) for digest, size in record["leaves"]),
+        )
+
+
+class Store:
+    """A folder (or any fsspec URL with a conditional create) that keeps what experiments produced.
+
+    Opening one does no I/O; the folder is made when something is first written.
+
+    Args:
+        url: a local path, or a URL such as `memory://name`.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self.files: Files = open_files(str(url))
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.files.url
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    def __reduce__(self) -> Any:
+        return Store, (self.url,)
+
+    def check(self, *, writing: bool = False) -> None:
+        """Make sure that the store can be used by this version, and make it if it is to be written.
+
+        Raises:
+            StoreUnavailable: it cannot be read or written, is damaged, or was written by a later version.
+        """
+        data = self.files.read("format.json")
+        if data is None:
+            if writing:
+                self.files.create("format.json", json.dumps({"schema": SCHEMA}).encode())
+                data = self.files.read("format.json")
+            else:
+                return
+        try:
+            schema = json.loads(data or b"")["schema"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreUnavailable(
+                f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
+                f'{{"schema": {SCHEMA}}} into it, else choose another folder'
+            ) from None
+        if schema > SCHEMA:
+            raise StoreUnavailable(
+                f"store {self.url} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL"
+            )
+        if writing:
+            # Something must really be written: permissions and free space are known only then.
+            self.files.replace("runs/.writable", (b"\0" * 4096,))
+            self.files.remove("runs/.writable")
+
+    # Values
+
+    def put(self, value: Any) -> StoredValue:
+        """Write a value's blobs.
+
+        Raises:
+            Unencodable: it is no value.
+            StoreUnavailable: the store cannot be written.
+        """
+        return self.put_encoded(encode_with_leaves(value))
+
+    def put_encoded(self, encoded: Encoded) -> StoredValue:
+        """Write the blobs of an encoded value: its large leaves, and its manifest unless it is short."""
+        for leaf in encoded.leaves.values():
+            self.put_leaf(leaf)
+        inline = encoded.data if len(encoded.data) <= INLINE_LIMIT else None
+        digest = encoded.digest
+        if inline is None:
+            self._put_blob(digest, len(encoded.data), lambda: (encoded.data,))
+        return StoredValue(digest, inline, tuple((leaf.digest, leaf.size) for leaf in encoded.leaves.values()))
+
+    def put_leaf(self, leaf: Leaf) -> None:
+        """Write a large leaf, unless the store has it.
+
+        Raises:
+            ContentDamaged: the content changed after its digest was taken.
+        """
+        self._put_blob(leaf.digest, leaf.size, lambda: _verified(leaf))
+
+    def _put_blob(self, digest: bytes, size: int, chunks: Callable[[], Iterable[Any]]) -> None:
+        path = _place("blobs", digest)
+        if self.files.size(path) != size:
+            self.files.replace(path, chunks())
+
+    def get(self, stored: StoredValue, *, lazy: bool = False) -> Any:
+        """A value, fresh: what one reader does to it no other reader sees.
+
+        Args:
+            stored: where it is.
+            lazy: leave large leaves unread.
+
+        Raises:
+            LeafMissing: a blob is gone or damaged.
+        """
+        return decode(self.manifest(stored), read_leaf=self.read_leaf, lazy=lazy)
+
+    def manifest(self, stored: StoredValue) -> bytes:
+        """The canonical bytes of a value.
+
+        Raises:
+            LeafMissing: the blob is gone or damaged.
+        """
+        if stored.inline is None:
+            return self._read_blob(stored.digest)
+        if hashlib.sha256(stored.inline).digest() != stored.digest:
+            raise ContentDamaged(f"store {self.url}: the value {format_digest(stored.digest)} is damaged in its record")
+        return stored.inline
+
+    def read_leaf(self, digest: bytes, size: int) -> Path | bytes:
+        """A large leaf: a file on the local disk, else its bytes; verified.
+
+        Raises:
+            LeafMissing: it is gone or damaged.
+        """
+        path = _place("blobs", digest)
+        local = self.files.local(path)
+        if local is None:
+            return self._read_blob(digest)
+        try:
+            found = Leaf.of_file(local)
+        except OSError as error:
+            raise LeafMissing(self._gone(digest)) from error
+        if found.digest != digest:
+            raise ContentDamaged(self._set_aside(digest))
+        return local
+
+    def _read_blob(self, digest: bytes) -> bytes:
+        data = self.files.read(_place("blobs", digest))
+        if data is None:
+            raise LeafMissing(self._gone(digest))
+        if hashlib.sha256(data).digest() != digest:
+            raise ContentDamaged(self._set_aside(digest))
+        return data
+
+    def _gone(self, digest: bytes) -> str:
+        return f"store {self.url}: blob {format_digest(digest)} is gone; evaluate again to compute it anew"
+
+    def _set_aside(self, digest: bytes) -> str:
+        """Remove a damaged blob, so that the next evaluation sees a miss and writes it anew."""
+        self.files.remove(_place("blobs", digest))
+        return (
+            f"store {self.url}: blob {format_digest(digest)} was damaged (its content does not have this digest) and "
+            "has been removed; evaluate again to compute it anew"
+        )
+
+    def complete(self, stored: StoredValue) -> bool:
+        """Whether all blobs of a value are there with the right sizes, and its manifest is intact."""
+        try:
+            self.manifest(stored)
+        except LeafMissing:
+            return False
+        return all(self.files.size(_place("blobs", digest)) == size for digest, size in stored.leaves)
+
+    # Results and failures
+
+    def result(self, call: bytes) -> dict[str, Any] | None:
+        """The record of a call's result, if there is one and its value is complete."""
+        record = self.read(_place("results", call, ".json"))
+        if record is None or not self.complete(StoredValue.from_record(record["value"])):
+            return None
+        return record
+
+    def commit(self, call: bytes, record: dict[str, Any]) -> dict[str, Any]:
+        """Make a result visible; the first commit of a call stays.
+
+        Returns:
+            The record that is visible now: this one, or an earlier one.
+        """
+        path = _place("results", call, ".json")
+        if self.files.create(path, write_record(record)):
+            return record
+        found = self.result(call)
+        if found is None:
+            self.files.replace(path, (write_record(record),))  # what is there is damaged, or its value is gone
+            return record
+        if found["value"]["digest"] != record["value"]["digest"]:
+            self.add(f"conflicts/{call.hex()}", record)
+        return found
+
+    def fail(self, call: bytes, record: dict[str, Any]) -> int:
+        """Record a failed attempt beside the earlier ones; its number, from 1."""
+        return self.add(f"failures/{call.hex()}", record)
+
+    def last_failure(self, call: bytes) -> dict[str, Any] | None:
+        """The record of the latest failed attempt, with its number under `attempt`."""
+        return self.last(f"failures/{call.hex()}")
+
+    # Records by path
+
+    def read(self, path: str) -> dict[str, Any] | None:
+        """A record; None when it is absent or damaged."""
+        try:
+            return read_record(self.files.read(path))
+        except NewerSchema as error:
+            raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
+
+    def add(self, folder: str, record: dict[str, Any]) -> int:
+        """Append a record to a log (a folder of numbered records); its number, from 1."""
+        number = len(self.files.names(folder)) + 1
+        while not self.files.create(f"{folder}/{number:06d}.json", write_record(record)):
+            number += 1
+        return number
+
+    def last(self, folder: str) -> dict[str, Any] | None:
+        """The newest intact record of a log, with its number under `number`."""
+        for name in reversed(self.files.names(folder)):
+            record = self.read(f"{folder}/{name}")
+            if record is not None:
+                return {**record, "number": int(name.partition(".")[0])}
+        return None
+
+    # Recipes
+
+    def recipe(self, key: bytes) -> dict[str, Any] | None:
+        """The structure of an expression: operator, encoded arguments, what it refers to."""
+        return self.read(_place("recipes", key, ".json"))
+
+    def put_recipe(self, key: bytes, structure: dict[str, Any]) -> None:
+        """Record the structure of an expression."""
+        path = _place("recipes", key, ".json")
+        data = write_record(structure)
+        if not self.files.create(path, data) and self.read(path) is None:
+            self.files.replace(path, (data,))
+
+    def call_of(self, key: bytes) -> bytes | None:
+        """The call key that a recipe led to, if it was resolved."""
+        record = self.read(_place("recipes", key, ".call"))
+        return None if record is None else parse_digest(record["call"])
+
+    def put_call(self, key: bytes, call: bytes) -> None:
+        """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
+        if self.call_of(key) != call:
+            self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+
+
+def _verified(leaf: Leaf) -> Iterable[Any]:
+    """The chunks of a leaf; complains at the end if they are not what its digest says."""
+    hasher = hashlib.sha256()
+    for chunk in leaf.chunks():
+        hasher.update(chunk)
+        yield chunk
+    if hasher.digest() != leaf.digest:
+        raise ContentDamaged(
+            f"a large value ({leaf.size} bytes) changed after it became part of an expression or a result; "
+            "pass a copy, and leave files that a value refers to as they are"
+        )
+
+
+def _place(kind: str, digest: bytes, suffix: str = "") -> str:
+    digits = digest.hex()
+    return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"

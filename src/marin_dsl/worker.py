@@ -1,0 +1,226 @@
+"""One node, once: look up, run, commit, and answer with an outcome."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from marin_dsl.context import Cancelled, Context, entered
+from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
+from marin_dsl.expression import splice
+from marin_dsl.operator import Operator
+from marin_dsl.outcome import Failed, FailureKind
+from marin_dsl.store import Store, StoredValue, StoreUnavailable
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@attrs.frozen(eq=False)
+class Task:
+    """All that a worker needs to run one call: digests and small things, never data.
+
+    Attributes:
+        store: where values are read and written.
+        operator: what to run.
+        payload: encoded arguments, cut at each reference.
+        inputs: the value of each reference.
+        call: the call key.
+        title: what people call this node.
+        run: id of the run that wants it.
+        environment: digest of the environment snapshot, as records write it.
+    """
+
+    store: Store
+    operator: Operator[Any, Any]
+    payload: tuple[bytes, ...]
+    inputs: tuple[StoredValue, ...]
+    call: bytes
+    title: str
+    run: str
+    environment: str
+
+
+@attrs.frozen(eq=False)
+class Answer:
+    """What became of a task: the stored value, or a failure.
+
+    Attributes:
+        stored: where the value is.
+        failed: why there is none.
+        ran: whether the operator was run here (or its result was found).
+        seconds: how long that took.
+    """
+
+    stored: StoredValue | None
+    failed: Failed | None
+    ran: bool
+    seconds: float
+
+
+def execute(task: Task, emit: Emit) -> Answer:
+    """Run one call and commit its result, unless the store already has it.
+
+    Raises:
+        StoreUnavailable: the store cannot be read or written; nothing half-written is left.
+        Cancelled: the run was cancelled meanwhile.
+    """
+    found = task.store.result(task.call)
+    if found is not None:
+        return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+    started = time.time()
+    call = format_digest(task.call)
+    emit({"event": "running", "call": call, "title": task.title, "at": started})
+    local = task.store.files.local("scratch")
+    current = Context(
+        task.call,
+        scratch_root=local / task.call.hex() if local is not None else None,
+        report=lambda kind, content: emit({"event": kind, "call": call, "title": task.title, "content": content}),
+        cancelled=_Cancellation(task.store, task.run).asked,
+    )
+    with entered(current):
+        try:
+            return _run(task, current, started)
+        finally:
+            if local is not None:
+                _remove_empty(local / task.call.hex())
+
+
+def _run(task: Task, current: Context, started: float) -> Answer:
+    kind: FailureKind = "lost"
+    try:
+        arguments = _arguments(task)
+        kind = "raised"
+        value = task.operator.signature.call(task.operator.function, arguments)
+        kind = "unstorable"
+        stored = task.store.put_encoded(encode_with_leaves(value))
+        observations = {name: task.store.put(seen).as_record() for name, seen in current.observations.items()}
+    except (Cancelled, KeyboardInterrupt, StoreUnavailable):
+        raise
+    except BaseException as error:
+        return _failed(task, current, kind, error, started)
+    record = _provenance(task, current, started)
+    record |= {
+        "value": stored.as_record(),
+        "observations": observations,
+        "inputs": [format_digest(value.digest) for value in task.inputs],
+    }
+    visible = task.store.commit(task.call, record)
+    return Answer(StoredValue.from_record(visible["value"]), None, True, record["provenance"]["seconds"])
+
+
+def _arguments(task: Task) -> dict[str, Any]:
+    by_digest = {value.digest: value for value in task.inputs}
+    data = splice(task.payload, (value.digest for value in task.inputs))
+    found: dict[str, Any] = decode(
+        data,
+        read_leaf=task.store.read_leaf,
+        reference=lambda digest: task.store.get(by_digest[digest]),
+    )
+    return found
+
+
+def _failed(task: Task, current: Context, kind: FailureKind, error: BaseException, started: float) -> Answer:
+    if isinstance(error, LeafMissing) and kind == "raised":
+        kind = "lost"
+    cause = type(error)
+    name = cause.__qualname__ if cause.__module__ == "builtins" else f"{cause.__module__}.{cause.__qualname__}"
+    message = str(error)
+    if isinstance(error, Unencodable):
+        message = f"the result of {task.title} cannot be stored: {error}"
+    record = _provenance(task, current, started)
+    record["failure"] = {
+        "kind": kind,
+        "exception": name,
+        "message": message,
+        "traceback": _formatted(error, task.operator.function),
+    }
+    number = task.store.fail(task.call, record)
+    return Answer(None, failure_of({**record, "number": number}), True, record["provenance"]["seconds"])
+
+
+def failure_of(record: dict[str, Any]) -> Failed:
+    """The failure that a record tells of."""
+    provenance = record["provenance"]
+    return Failed(
+        **record["failure"],
+        operator=record["title"],
+        where=f"{provenance['host']}, process {provenance['pid']}",
+        attempts=record["number"],
+        output=tuple(record["output"]),
+    )
+
+
+def _formatted(error: BaseException, function: Any) -> str:
+    """The traceback from the operator's own frame on; the frames that called it are ours and say nothing."""
+    found = error.__traceback__
+    code = getattr(function, "__code__", None)
+    frame = found
+    while frame is not None and frame.tb_frame.f_code is not code:
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame or found))
+
+
+def _provenance(task: Task, current: Context, started: float) -> dict[str, Any]:
+    operator, ended = task.operator, time.time()
+    return {
+        "call": format_digest(task.call),
+        "title": task.title,
+        "operator": {"name": operator.name, "version": operator.version, "code": format_digest(operator.code.digest)},
+        "output": list(current.lines),
+        "provenance": {
+            "run": task.run,
+            "environment": task.environment,
+            "started": _moment(started),
+            "ended": _moment(ended),
+            "seconds": ended - started,
+            "peak_memory": peak_memory(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "thread": threading.current_thread().name,
+        },
+    }
+
+
+def _moment(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="milliseconds")
+
+
+def peak_memory() -> int:
+    """Bytes of memory that this process has had resident at most."""
+    measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return measured if sys.platform == "darwin" else measured * 1024
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # another execution of the same call is still at work in it, or it was never made
+
+
+@attrs.define
+class _Cancellation:
+    """Whether a run was cancelled: asked of the store, at most twice a second."""
+
+    store: Store
+    run: str
+    next_look: float = 0.0
+    seen: bool = False
+
+    def asked(self) -> bool:
+        now = time.monotonic()
+        if not self.seen and now >= self.next_look:
+            self.next_look = now + 0.5
+            self.seen = self.store.files.size(f"runs/{self.run}/cancelled") is not None
+        return self.seen
