@@ -63,7 +63,7 @@ class Link:
         target: index of the box that reads.
         count: how many edges it stands for.
         pairwise: every node of the target reads one node of the source of its own.
-        broken: at least one of the edges leaves a node that failed or was skipped.
+        broken: every one of these edges leaves a node that failed or was skipped.
     """
 
     source: int
@@ -175,7 +175,7 @@ def _links(boxes: list[Cluster], dependencies: dict[str, tuple[str, ...]]) -> li
     links = []
     for (source, target), pairs in sorted(edges.items()):
         one_each = len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
-        broken = any(status[a] in ("failed", "skipped") for a, _ in pairs)
+        broken = all(status[a] in ("failed", "skipped") for a, _ in pairs)
         links.append(Link(source, target, len(pairs), one_each and len(pairs) > 1, broken))
     return links
 

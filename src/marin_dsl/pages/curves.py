@@ -65,10 +65,12 @@ class Glance:
     """The curves as a table.
 
     Attributes:
+        unit: unit of the tokens ("millions"), may be empty.
         columns: tokens at which they are read, as text.
         rows: name of a series and its smoothed value at each of these.
     """
 
+    unit: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -93,7 +95,9 @@ class Figure:
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Exponential moving mean with a half-life of 2 % of the points, free of the bias towards its start.
+    """Exponential moving mean, free of the bias towards its start.
+
+    Its half-life is 2 % of all points, but never more than a tenth of those seen: it keeps up with a steep start.
 
     Args:
         values: (points,); NaN leaves the mean as it was.
@@ -101,10 +105,10 @@ def smooth(values: np.ndarray) -> np.ndarray:
     Returns:
         (points,), NaN before the first number.
     """
-    decay = 0.5 ** (1 / max(1.0, 0.02 * len(values)))
     result, total, weight = np.full(len(values), np.nan), 0.0, 0.0
     for index, value in enumerate(values.astype(float)):
         if math.isfinite(value):
+            decay = 0.5 ** (1 / max(1.0, min(0.02 * len(values), 0.1 * index)))
             total, weight = decay * total + (1 - decay) * value, decay * weight + (1 - decay)
         if weight:
             result[index] = total / weight
@@ -179,7 +183,7 @@ def glance(series: tuple[Series, ...]) -> Glance:
         rows.append((one.name, texts))
     divisor, unit = quantities.scale(longest)
     digits = 0 if divisor == 1 else 2
-    return Glance(tuple(f"{mark / divisor:,.{digits}f} {unit}".strip() for mark in marks), tuple(rows))
+    return Glance(unit, tuple(f"{mark / divisor:,.{digits}f}" for mark in marks), tuple(rows))
 
 
 def vertical(series: tuple[Series, ...]) -> tuple[float, float, int]:
@@ -250,17 +254,18 @@ def _draw(plot: Any, one: Series, entry: Legend, columns: dict[str, np.ndarray],
     from bokeh.models import ColumnDataSource
 
     source = ColumnDataSource(columns)
-    look = {"source": source, "name": one.name, "tags": [entry.group, entry.colour], "line_dash": entry.dash}
-    plot.line(x, "raw", line_width=1, line_alpha=0.22, muted_alpha=0.0, **{**look, "line_dash": "solid"})
-    return plot.line(x, "smooth", line_width=2, line_join="round", muted_alpha=0.12, **look)
+    look = {"source": source, "name": one.name, "line_join": "round"}
+    raw = plot.line(x, "raw", line_width=1, line_alpha=0.22, muted_alpha=0.0, **look)
+    smoothed = plot.line(x, "smooth", line_width=2, line_dash=entry.dash, muted_alpha=0.12, **look)
+    raw.tags = smoothed.tags = [entry.group, entry.colour]
+    return smoothed
 
 
-def _hover(lines: list[Any], y_label: str, axes: tuple[Axis, ...]) -> Any:
+def _hover(lines: list[Any]) -> Any:
+    """A hover tool without text; the script on the page writes it, as text and never as HTML."""
     from bokeh.models import HoverTool
 
-    rows = [("", "$name"), (y_label, "@raw{0.000}"), ("smoothed", "@smooth{0.000}")]
-    rows += [(axis.label, f"@{axis.name}{{0,0.[00]}}") for axis in axes]
-    return HoverTool(renderers=lines, tooltips=rows, line_policy="nearest", point_policy="snap_to_data")
+    return HoverTool(renderers=lines, tooltips=None, limit=1, line_policy="nearest", muted_policy="ignore")
 
 
 def _renamed(item: Any, names: dict[str, str]) -> Any:
@@ -279,7 +284,7 @@ def _item(section: Curves, axes: tuple[Axis, ...], legend: tuple[Legend, ...], s
     plot = _figure(section, axes)
     entries = {entry.group: entry for entry in legend}
     lines = [_draw(plot, one, entries[one.group], _columns(one, axes, seconds), axes[0].name) for one in section.series]
-    plot.add_tools(_hover(lines, section.y_label, axes))
+    plot.add_tools(_hover(lines))
     return _renamed(json_item(plot, target), {})
 
 

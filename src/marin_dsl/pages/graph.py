@@ -9,6 +9,7 @@ Source: K. Sugiyama, S. Tagawa, M. Toda, Methods for visual understanding of hie
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import pairwise
 
@@ -18,7 +19,7 @@ from marin_dsl.pages.clusters import Cluster, Clusters, Link, cluster
 from marin_dsl.pages.evidence import NodeEvidence
 
 WIDTH = 1000.0
-GAP, ROW_GAP, MARGIN = 26.0, 46.0, 14.0
+GAP, BEND, ROW_GAP, MARGIN = 26.0, 18.0, 46.0, 14.0
 SINGLE_HEIGHT, HEADER, CELL_HEIGHT, CELL_GAP = 44.0, 26.0, 38.0, 6.0
 GLYPH, CELL_GLYPH = 6.9, 6.3
 SWEEPS = 10
@@ -90,14 +91,13 @@ def _clamp(value: float, low: float, high: float) -> float:
 
 
 def _shape(box: Cluster) -> _Shape:
-    """Size of a box: a single node by its title, several in a grid that is wider than high."""
+    """Size of a box: a single node by its title, several in a grid about as many wide as high."""
     if box.single:
-        width = _clamp(38 + GLYPH * len(box.cells[0].label), 104, 196)
+        width = _clamp(38 + GLYPH * len(box.cells[0].label), 128, 196)
         return _Shape(1, width, width, SINGLE_HEIGHT)
     count = len(box.cells)
-    cell = _clamp(30 + CELL_GLYPH * max(len(c.label) for c in box.cells), 84, 150)
-    columns = min(count, 3 if count <= 6 else 5 if count <= 25 else 6)
-    columns = -(-count // -(-count // columns))
+    cell = _clamp(32 + CELL_GLYPH * max(len(c.label) for c in box.cells), 112, 156)
+    columns = min(6, math.ceil(math.sqrt(count)))
     rows = -(-count // columns)
     width = columns * (cell + CELL_GAP) + CELL_GAP
     return _Shape(columns, cell, width, HEADER + rows * (CELL_HEIGHT + CELL_GAP))
@@ -184,15 +184,16 @@ def _ordered(layers: _Layers) -> list[list[int]]:
     return best
 
 
-def spread(wanted: list[float], widths: list[float], weights: list[float]) -> list[float]:
-    """Centres closest to the wanted ones (weighted squares) that keep their order and do not overlap.
+def spread(wanted: list[float], widths: list[float], weights: list[float], room: float) -> list[float]:
+    """Centres closest to the wanted ones (weighted squares) that keep their order, do not overlap and stay inside.
 
-    Pooling adjacent violators solves this exactly.
+    Pooling adjacent violators solves this exactly, and cutting at the bounds keeps it exact.
 
     Args:
         wanted: wished centre of each item.
         widths: width of each item, its gap included.
         weights: how much each wish counts.
+        room: width that the items have together, centred on 0; at least the sum of their widths.
     """
     offsets = [0.0]
     for left, right in pairwise(widths):
@@ -204,12 +205,14 @@ def spread(wanted: list[float], widths: list[float], weights: list[float]) -> li
             (a, wa, na), (b, wb, nb) = blocks[-2:]
             blocks[-2:] = [[(a * wa + b * wb) / (wa + wb), wa + wb, na + nb]]
     shifts = [value for value, _, count in blocks for _ in range(int(count))]
-    return [shift + offset for shift, offset in zip(shifts, offsets, strict=False)]
+    first, last = (widths[0] - room) / 2, (room - widths[-1]) / 2 - offsets[-1]
+    return [_clamp(shift, first, last) + offset for shift, offset in zip(shifts, offsets, strict=True)]
 
 
 def _centres(layers: _Layers, order: list[list[int]], widths: dict[int, float], boxes: int) -> dict[int, float]:
     """Horizontal centre of every point: near its neighbours, bends straighter than boxes."""
     centre: dict[int, float] = {}
+    room = max((sum(widths[p] for p in row) for row in order), default=0.0)
     for row in order:
         left = -sum(widths[p] for p in row) / 2
         for point in row:
@@ -222,7 +225,7 @@ def _centres(layers: _Layers, order: list[list[int]], widths: dict[int, float], 
                 near = layers.above.get(point, []) + layers.below.get(point, [])
                 wanted.append(sum(centre[p] for p in near) / len(near) if near else centre[point])
                 weights.append(3.0 if point >= boxes else 1.0)
-            centre.update(zip(row, spread(wanted, [widths[p] for p in row], weights), strict=True))
+            centre.update(zip(row, spread(wanted, [widths[p] for p in row], weights, room), strict=True))
     return centre
 
 
@@ -285,7 +288,7 @@ def draw(clusters: Clusters) -> Drawing:
     rows = _rows(clusters.boxes, shapes)
     layers = _layers(rows, clusters.links)
     order = _ordered(layers)
-    widths = defaultdict(lambda: GAP, {i: shape.width + GAP for i, shape in enumerate(shapes)})
+    widths = defaultdict(lambda: BEND, {i: shape.width + GAP for i, shape in enumerate(shapes)})
     centre = _centres(layers, order, widths, len(shapes))
     left = min((centre[p] - widths[p] / 2 for row in order for p in row), default=0.0) + GAP / 2 - MARGIN
     centre = {point: round(x - left, 1) for point, x in centre.items()}

@@ -24,6 +24,7 @@ from marin_dsl.pages.evidence import Cost, Evidence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KEY = "“best” marks the best number of a column"
@@ -37,6 +38,13 @@ def _told(link: Any, drawing: graph.Drawing) -> str:
         return f"{target.name} reads {source.name}"
     each = "each its own" if link.pairwise else f"{link.count} edges"
     return f"{target.name} (× {len(target.cells)}) reads {source.name} (× {len(source.cells)}), {each}"
+
+
+def _dotted(name: str) -> Markup:
+    """A dotted name that may be broken after a dot."""
+    from markupsafe import Markup, escape
+
+    return Markup(".<wbr>").join(escape(part) for part in name.split("."))
 
 
 @cache
@@ -60,6 +68,7 @@ def _environment() -> Environment:
         "paragraphs": lambda text: Markup(prose.paragraphs(text)),
         "px": lambda value: f"{value:.1f}".removesuffix(".0"),
         "told": _told,
+        "dotted": _dotted,
     }
     return environment
 

@@ -4,7 +4,6 @@
   Bokeh.set_log_level("warn");
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const coarse = matchMedia("(pointer: coarse)").matches;
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const narrow = () => innerWidth < 600;
 
@@ -45,6 +44,28 @@
     if (vertical) vertical.axis = shown.find((panel) => panel.visible);
   }
 
+  // Built from text nodes: names of series come from anywhere.
+  function explain(plot, axes) {
+    const hover = plot.toolbar.tools.find((tool) => tool.type === "HoverTool");
+    const digits = (value, most) => value.toLocaleString("en", { maximumFractionDigits: most });
+    hover.tooltips = (source, { name, index }) => {
+      const box = document.createElement("div");
+      const line = (text, bold) => {
+        const row = box.appendChild(document.createElement("div"));
+        row.textContent = text;
+        row.style.fontWeight = bold ? "600" : "400";
+      };
+      line(name, true);
+      line(`${plot.left[0].axis_label}: ${digits(source.get_column("raw")[index], 4)}`);
+      line(`smoothed: ${digits(source.get_column("smooth")[index], 4)}`);
+      for (const axis of axes) {
+        const value = source.get_column(axis.name)[index];
+        if (Number.isFinite(value)) line(`${axis.label}: ${digits(value, 3)}`);
+      }
+      return box;
+    };
+  }
+
   function wire(figure, plot, axes) {
     const controls = figure.querySelector("form");
     const update = () => {
@@ -75,6 +96,7 @@
     if (coarse) plot.toolbar.setv({ active_drag: null, autohide: true });
     if (narrow()) plot.height = 320;
     paint(plot);
+    explain(plot, data.axes);
     wire(figure, plot, data.axes);
     dark.addEventListener("change", () => paint(plot));
     const numbers = document.getElementById(figure.dataset.numbers);

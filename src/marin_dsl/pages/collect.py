@@ -1,0 +1,146 @@
+"""Evidence from records: what a store knows of a page's expression and of everything under it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from marin_dsl import lineage
+from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.lineage import Ancestor
+from marin_dsl.pages.content import Curves, Page
+from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
+from marin_dsl.recipe import arguments, short
+from marin_dsl.store import Store, StoredValue
+
+
+def collect(store: Store, page: Page, key: bytes) -> Evidence:
+    """The evidence of an evaluated page.
+
+    Args:
+        store: where the page was evaluated.
+        page: what its operator returned.
+        key: recipe key of the page's expression.
+
+    Raises:
+        LookupError: the store has no record of the expression.
+    """
+    found = lineage.ancestors(store, key)
+    own = found[key].record or {"provenance": {"run": ""}}
+    run = own["provenance"]["run"]
+    start = store.last(f"runs/{run}/start") or {}
+    reasons = start.get("reasons", {})
+    facts, packages, commit, dirty = _environment(store, start)
+    return Evidence(
+        target=start.get("target", ""),
+        command=start.get("command", ""),
+        nodes=tuple(_node(store, found, ancestor, run, reasons) for ancestor in found.values()),
+        root=format_digest(key),
+        label=found[key].recipe["label"] or _label(start, key),
+        run_id=run,
+        created=start.get("started", ""),
+        seconds=_seconds(store, page, found, key),
+        environment=facts,
+        packages=packages,
+        commit=commit,
+        dirty=dirty,
+        elapsed=_elapsed(store, run, start),
+    )
+
+
+def _label(start: Mapping[str, Any], key: bytes) -> str:
+    return next((root["label"] or "" for root in start.get("roots", ()) if parse_digest(root["recipe"]) == key), "")
+
+
+def _elapsed(store: Store, run: str, start: Mapping[str, Any]) -> float | None:
+    end = store.last(f"runs/{run}/end") if run else None
+    return None if end is None else end.get("seconds")
+
+
+def _node(
+    store: Store, found: Mapping[bytes, Ancestor], ancestor: Ancestor, run: str, reasons: Mapping[str, str]
+) -> NodeEvidence:
+    key = format_digest(ancestor.key)
+    provenance = (ancestor.record or {}).get("provenance", {})
+    served = provenance.get("run") != run
+    blamed = tuple(map(format_digest, lineage.blamed(found, ancestor.key)))
+    return NodeEvidence(
+        key=key,
+        operator=ancestor.recipe["operator"]["name"],
+        title=ancestor.recipe["title"],
+        status=_status(ancestor),
+        served=served,
+        reason=_reason(ancestor, reasons.get(key), served),
+        seconds=provenance.get("seconds"),
+        peak_memory=provenance.get("peak_memory"),
+        flops=ancestor.observation(store, "flops"),
+        arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
+        depends_on=tuple(dict.fromkeys(map(format_digest, ancestor.references))),
+        error=_error(ancestor),
+        blamed=blamed if _status(ancestor) == "skipped" else (),
+    )
+
+
+def _status(ancestor: Ancestor) -> Any:
+    if ancestor.inline:
+        return "inline"
+    if ancestor.result is not None:
+        return "ok"
+    return "failed" if ancestor.failed is not None else "skipped"
+
+
+def _reason(ancestor: Ancestor, reason: str | None, served: bool) -> str:
+    if ancestor.inline:
+        return ""
+    if ancestor.record is None:
+        return "not evaluated: something it needs failed"
+    if served:
+        return f"served: computed by run {ancestor.record['provenance']['run']}"
+    return reason or "not evaluated before"
+
+
+def _error(ancestor: Ancestor) -> ErrorEvidence | None:
+    failed = ancestor.failed
+    if failed is None:
+        return None
+    return ErrorEvidence(
+        failed.kind, failed.exception, failed.message, failed.traceback, _place(failed.traceback), failed.attempts
+    )
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
+
+
+def _place(traceback: str) -> str:
+    """Where in the code the exception was raised: the last frame, with the last two parts of its path."""
+    frames = list(_FRAME.finditer(traceback))
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{'/'.join(last['file'].split('/')[-2:])}:{last['line']} in {last['name']}"
+
+
+def _seconds(store: Store, page: Page, found: Mapping[bytes, Ancestor], key: bytes) -> dict[tuple[str | int, ...], Any]:
+    """For each curve that names its source: the seconds that the source observed at the curve's points."""
+    measured = {}
+    for section in page.sections:
+        for series in section.series if isinstance(section, Curves) else ():
+            source = None if series.source is None else lineage.at_path(found, key, series.source)
+            seconds = None if source is None else found[source].observation(store, "seconds")
+            if series.source is not None and seconds is not None:
+                measured[series.source] = seconds
+    return measured
+
+
+def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str], str, bool]:
+    if "environment" not in start:
+        return {}, {}, "", False
+    found = store.get(StoredValue.from_record(start["environment"]))
+    facts = {
+        "Python": f"{found['implementation']} {found['python']}",
+        "Platform": found["platform"],
+        "Processor": f"{found['processor']}, {found['cores']} cores",
+        "Memory": f"{found['memory'] / 2**30:.1f} GiB" if found["memory"] else "unknown",
+    }
+    return facts, found["packages"], found["commit"] or "", bool(found["patch"] or found["untracked"])
