@@ -110,7 +110,7 @@ def _folded_forward(query, key, value, segment_ids):
 
 def _folded_backward(saved, cotangent):
     rows, keys, values, attended, probabilities = saved
-    batch, length, heads, head_size = cotangent.shape
+    batch, length, _, head_size = cotangent.shape
     pulled = _fold(cotangent, keys.shape[0] // batch)
     d_probabilities = _product("ntd,nsd->nts", pulled, values)
     d_scores = probabilities * (d_probabilities - jnp.sum(pulled * attended, axis=-1, keepdims=True))

@@ -1,0 +1,36 @@
+"""Equinox transformers: their shape, optimizers, training, evaluation and generation."""
+
+from marin_models.counting import flops_per_token, forward_flops_per_token, parameter_count
+from marin_models.divergence import Diverged
+from marin_models.evaluation import document_bits
+from marin_models.generation import generate
+from marin_models.groups import parameter, parameter_groups
+from marin_models.optimizers import OptimizerConfig
+from marin_models.parameters import flatten, unflatten
+from marin_models.training import Curve, Timing, Trained, TrainingConfig, train
+from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.windows import Mixture, window_sources, windows
+
+__all__ = [
+    "Curve",
+    "Diverged",
+    "Mixture",
+    "OptimizerConfig",
+    "Timing",
+    "Trained",
+    "TrainingConfig",
+    "Transformer",
+    "TransformerConfig",
+    "document_bits",
+    "flatten",
+    "flops_per_token",
+    "forward_flops_per_token",
+    "generate",
+    "parameter",
+    "parameter_count",
+    "parameter_groups",
+    "train",
+    "unflatten",
+    "window_sources",
+    "windows",
+]

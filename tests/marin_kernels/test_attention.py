@@ -67,7 +67,7 @@ def test_attention_equals_its_definition(implementation, packed):
     packed=st.booleans(),
 )
 def test_folded_attention_and_its_gradients_equal_the_reference(seed, batch, length, key_value_heads, group, packed):
-    sizes = dict(batch=batch, length=length, key_value_heads=key_value_heads, group=group)
+    sizes = {"batch": batch, "length": length, "key_value_heads": key_value_heads, "group": group}
     inputs = arrays(seed, **sizes)
     segments = jax.random.randint(jax.random.key(seed), (batch, length), 0, 3).sort(axis=1) if packed else None
     expected = with_gradients("reference", *inputs, segments)
@@ -120,7 +120,7 @@ def test_visible_is_a_lower_triangle_cut_by_segments():
 def test_heads_that_do_not_divide_are_refused():
     query = jnp.zeros((1, 4, 3, 2))
     key = jnp.zeros((1, 4, 2, 2))
-    with pytest.raises(ValueError, match="3 query heads cannot share 2 key/value heads.*multiple"):
+    with pytest.raises(ValueError, match=r"3 query heads cannot share 2 key/value heads.*multiple"):
         causal_attention(query, key, key)
 
 

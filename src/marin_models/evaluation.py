@@ -1,0 +1,122 @@
+"""How many bits a model needs for a document."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from marin_kernels import token_cross_entropy
+from marin_models.parameters import unflatten
+from marin_models.transformer import Transformer, TransformerConfig
+
+
+class ScoredWindows(NamedTuple):
+    """Windows that together score each token once.
+
+    Attributes:
+        tokens: what the model reads and, one later, predicts; zeros pad the right.
+        scored: which predictions count.
+        document: whose they are.
+    """
+
+    tokens: Int[np.ndarray, "windows length_and_one"]
+    scored: Bool[np.ndarray, "windows length"]
+    document: Int[np.ndarray, " windows"]
+
+
+def document_bits(
+    model_config: TransformerConfig,
+    parameters: Mapping[str, np.ndarray],
+    documents: Sequence[Int[np.ndarray, " _"]],
+    *,
+    length: int,
+    start_token: int | None = None,
+    stride: int | None = None,
+    batch: int = 32,
+    check: Callable[[], None] | None = None,
+) -> Float[np.ndarray, " documents"]:
+    """Bits of each document under the model; divided by its bytes: bits per byte.
+
+    Every token is scored exactly once, with at least ``length - stride`` and at most ``length`` tokens before it
+    (fewer only where the document begins).
+
+    Args:
+        model_config: the model's shape.
+        parameters: its parameters by name.
+        documents: token ids of each document.
+        length: tokens that the model sees at once.
+        start_token: put before each document, to predict its first token from. None: the first token costs
+            ``log2(vocabulary)``, as if drawn uniformly.
+        stride: tokens scored per window after a document's first; ``length // 2`` unless given.
+            ``length``: windows do not overlap, which is twice as fast and a little pessimistic.
+        batch: windows scored at once.
+        check: called after every batch; whatever it raises ends the evaluation.
+
+    Returns:
+        Bits per document, fp64; 0 for an empty one.
+
+    Raises:
+        ValueError: the stride is not in ``1 .. length``, or a token is outside the vocabulary.
+    """
+    stride = max(1, length // 2) if stride is None else stride
+    if not 1 <= stride <= length:
+        raise ValueError(
+            f"document_bits: stride {stride} must be from 1 to length {length}, so that no token is missed"
+        )
+    highest = max((int(document.max()) for document in documents if len(document)), default=0)
+    if highest >= model_config.vocabulary:
+        raise ValueError(
+            f"document_bits: token {highest} is outside the model's vocabulary of {model_config.vocabulary}; "
+            "encode the documents with the tokenizer that the model was trained with"
+        )
+    model = unflatten(model_config, parameters)
+    work = scored_windows(documents, length=length, stride=stride, start_token=start_token)
+    first = math.log2(model_config.vocabulary) if start_token is None else 0.0
+    bits = np.array([first if len(document) else 0.0 for document in documents], np.float64)
+    for begin in range(0, len(work.tokens), batch):
+        tokens, scored, document = (part[begin : begin + batch] for part in work)
+        missing = ((0, batch - len(tokens)), (0, 0))
+        nats = _window_nats(model, np.pad(tokens, missing), np.pad(scored, missing))
+        np.add.at(bits, document, np.asarray(nats, np.float64)[: len(tokens)] / math.log(2))
+        if check is not None:
+            check()
+    return bits
+
+
+def scored_windows(
+    documents: Sequence[Int[np.ndarray, " _"]], *, length: int, stride: int, start_token: int | None
+) -> ScoredWindows:
+    """Cut documents into windows that overlap by ``length - stride`` and score every token once."""
+    tokens, scored, owners = [], [], []
+    for owner, document in enumerate(documents):
+        start = [] if start_token is None else [start_token]
+        text = np.concatenate([np.asarray(start, np.int32), np.asarray(document, np.int32)])
+        done = 0  # predictions scored so far; prediction p is of text[p + 1]
+        while done < len(text) - 1:
+            begin = 0 if done == 0 else done + stride - length
+            end = min(begin + length, len(text) - 1)
+            window = np.zeros(length + 1, np.int32)
+            window[: end - begin + 1] = text[begin : end + 1]
+            positions = np.arange(begin, begin + length)
+            tokens.append(window)
+            scored.append((positions >= done) & (positions < end))
+            owners.append(owner)
+            done = end
+    return ScoredWindows(
+        np.array(tokens, np.int32).reshape(-1, length + 1),
+        np.array(scored, bool).reshape(-1, length),
+        np.array(owners, np.int64),
+    )
+
+
+@jax.jit
+def _window_nats(
+    model: Transformer, tokens: Int[Array, "batch length_and_one"], scored: Bool[Array, "batch length"]
+) -> Float[Array, " batch"]:
+    hidden = model.hidden(tokens[:, :-1])
+    losses = token_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), model.head, tokens[:, 1:].reshape(-1))
+    return jnp.sum(jnp.where(scored, losses.reshape(scored.shape), 0.0), axis=1)

@@ -1,0 +1,30 @@
+"""The gated feed-forward block."""
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Key
+
+from marin_models.groups import parameter
+from marin_models.initialization import initial_matrix
+
+
+class SwiGLU(eqx.Module):
+    """``(silu(x @ gate) * (x @ up)) @ down``.
+
+    Source: Shazeer 2020, "GLU Variants Improve Transformer" (arXiv 2002.05202).
+    """
+
+    gate: Float[Array, "*layers width inner"] = parameter("matrix")
+    up: Float[Array, "*layers width inner"] = parameter("matrix")
+    down: Float[Array, "*layers inner width"] = parameter("matrix")
+
+    def __init__(self, width: int, inner: int, *, scale: float, output_scale: float, key: Key[Array, ""]):
+        keys = jax.random.split(key, 3)
+        self.gate = initial_matrix(keys[0], width, inner, scale=scale)
+        self.up = initial_matrix(keys[1], width, inner, scale=scale)
+        self.down = initial_matrix(keys[2], inner, width, scale=output_scale)
+
+    def __call__(self, x: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
+        """Transform each position by itself."""
+        gate, up, down = (matrix.astype(x.dtype) for matrix in (self.gate, self.up, self.down))
+        return (jax.nn.silu(x @ gate) * (x @ up)) @ down

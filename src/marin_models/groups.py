@@ -1,0 +1,56 @@
+"""Optimizer groups: what kind of thing each parameter is, said where the parameter is defined."""
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+Group = Literal["matrix", "embedding", "head", "norm"]
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
+def parameter(group: Group) -> Any:
+    """A module field that holds a parameter (or parameters) of one optimizer group.
+
+    Args:
+        group: ``"matrix"``: maps inputs to outputs in its last two axes, earlier axes stack independent matrices;
+            ``"embedding"``: a row per token; ``"head"``: hidden state to logits; ``"norm"``: element-wise scales.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    if group not in GROUPS:
+        raise ValueError(f"parameter: unknown optimizer group {group!r}; choose one of {', '.join(map(repr, GROUPS))}")
+    return eqx.field(metadata={"group": group})
+
+
+def parameter_groups(model: PyTree) -> PyTree:
+    """The optimizer group of every parameter, in a tree of the model's own structure.
+
+    Args:
+        model: modules whose array fields were declared with `parameter`.
+
+    Raises:
+        TypeError: a parameter was declared without a group.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, _: _group_at(model, path), model)
+
+
+def _group_at(model: PyTree, path: tuple) -> Group:
+    group, node, owner = None, model, type(model).__name__
+    for key in path:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            field = next(f for f in dataclasses.fields(node) if f.name == key.name)
+            group, owner = field.metadata.get("group", group), f"{type(node).__name__}.{key.name}"
+            node = getattr(node, key.name)
+        else:
+            node = node[getattr(key, "idx", getattr(key, "key", None))]
+    if group is None:
+        raise TypeError(
+            f"parameter {owner} has no optimizer group; declare the field with "
+            f"`marin_models.parameter(group)`, where group is one of {', '.join(map(repr, GROUPS))}"
+        )
+    return group

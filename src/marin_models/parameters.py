@@ -1,0 +1,47 @@
+"""A model as a flat dictionary of named arrays, and back."""
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from marin_models.transformer import Transformer, TransformerConfig
+
+
+def abstract_model(config: TransformerConfig) -> Transformer:
+    """The model's structure with shapes and dtypes in the place of arrays; nothing is computed."""
+    return jax.eval_shape(lambda key: Transformer(config, key=key), jax.random.key(0))
+
+
+def parameter_name(path: tuple) -> str:
+    """The dotted name of a parameter, such as ``blocks.attention.query``."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def flatten(model: Transformer) -> dict[str, np.ndarray]:
+    """The model's parameters by dotted name (``blocks.attention.query``: all layers, stacked on axis 0)."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(model)
+    return {parameter_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def unflatten(config: TransformerConfig, parameters: Mapping[str, np.ndarray]) -> Transformer:
+    """The model of ``config`` with these parameters.
+
+    Raises:
+        ValueError: parameters are missing, unknown, or have another shape than the config implies.
+    """
+    expected, structure = jax.tree_util.tree_flatten_with_path(abstract_model(config))
+    shapes = {parameter_name(path): leaf for path, leaf in expected}
+    problems = [f"missing: {name} {leaf.shape}" for name, leaf in shapes.items() if name not in parameters]
+    problems += [f"unknown: {name} {np.shape(value)}" for name, value in parameters.items() if name not in shapes]
+    problems += [
+        f"shape of {name}: {np.shape(parameters[name])} given, {leaf.shape} expected"
+        for name, leaf in shapes.items()
+        if name in parameters and np.shape(parameters[name]) != leaf.shape
+    ]
+    if problems:
+        raise ValueError(
+            "these parameters do not belong to this TransformerConfig (use the config they were trained with):\n  "
+            + "\n  ".join(problems)
+        )
+    return structure.unflatten([jax.numpy.asarray(parameters[name], leaf.dtype) for name, leaf in shapes.items()])
