@@ -1,7 +1,7 @@
 """Marin DSL: experiments as immutable expressions.
 
-An experiment is written as calls of operators, which build an expression; evaluating it gives values that are kept under
-what they were made from, and that can be traced back to it.
+An experiment is written as calls of operators, which build an expression; evaluating it gives values that are kept
+under what they were made from, and that can be traced back to it.
 """
 
 from marin_dsl.artifact import Directory, File

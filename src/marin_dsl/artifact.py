@@ -82,8 +82,8 @@ class File:
 class Directory:
     """A directory tree as a value: relative paths and contents; empty folders, modes and times are no part of it.
 
-    Make one from a folder that an operator wrote with `Directory.of(path)`. In an operator that receives it, `path` is a
-    readable local folder. Its content must not be changed in place.
+    Make one from a folder that an operator wrote with `Directory.of(path)`. In an operator that receives it, `path` is
+    a readable local folder. Its content must not be changed in place.
     """
 
     __slots__ = ("__weakref__", "_path", "files")

@@ -36,8 +36,8 @@ class Change:
 def differences(old: bytes, new: bytes, old_lookup: Lookup, new_lookup: Lookup) -> list[Change]:
     """All changes from one expression to another, the roots' first; empty if and only if the keys are equal.
 
-    Expressions are paired by their place among the arguments. In a list, equal elements are paired first and the rest in
-    order, so that a change in the middle of a sweep is one change.
+    Expressions are paired by their place among the arguments. In a list, equal elements are paired first and the rest
+    in order, so that a change in the middle of a sweep is one change.
 
     Args:
         old: recipe key of the earlier expression.

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-import attrs
-
 from marin_dsl import labels, provenance
 from marin_dsl.difference import differences, leaves, reasons
 from marin_dsl.encoding import format_digest
@@ -171,7 +169,7 @@ class _Evaluation:
         self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
         if self.resolution.ready:
             self._run_missing(start)
-        if self.ran or self.resolution.nodes and not self._recorded():
+        if self.ran or not self._recorded():
             self._record_end(drift)
         else:
             self._report_drift(drift)
@@ -319,7 +317,11 @@ class _Evaluation:
                 )
         outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
         if self.ran:
-            self.store.add(f"runs/{self.id}/end", {"outcomes": outcomes, "counts": self.resolution.counts()})
+            took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+            self.store.add(
+                f"runs/{self.id}/end",
+                {"outcomes": outcomes, "counts": self.resolution.counts(), "ran": self.ran, "seconds": took},
+            )
             self._write_events()
 
     def _write_events(self) -> None:

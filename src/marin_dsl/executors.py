@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -80,7 +81,7 @@ class Cluster:
         self._client = distributed.Client(scheduler or self._cluster, set_as_default=False)
         self._client.subscribe_topic(self._topic, lambda event: emit(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
-        self.dashboard: str = self._client.dashboard_link
+        self.dashboard = _dashboard(self._client, scheduler)
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
@@ -149,6 +150,12 @@ def _local_cluster(workers: int | None) -> Any:
     return distributed.LocalCluster(
         n_workers=workers, threads_per_worker=threads, processes=True, resources={"CPU": threads}, **shared
     )
+
+
+def _dashboard(client: Any, scheduler: str | None) -> str:
+    """The dashboard's address; a local one listens on the loopback interface whatever the scheduler's host is."""
+    link = client.dashboard_link or ""
+    return link if scheduler else re.sub(r"//[^:/]+", "//127.0.0.1", link)
 
 
 def _described(workers: int | None) -> str:

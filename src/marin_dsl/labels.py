@@ -50,8 +50,8 @@ def check_unique(expressions: Iterable[Expression[Any]]) -> None:
         other = seen.setdefault(expression.label, expression)
         if other.key != expression.key:
             raise LabelConflict(
-                f"{expression.label} names two different recipes in one run: {_origin(other)} and {_origin(expression)}; "
-                "give one of them another version"
+                f"{expression.label} names two different recipes in one run: {_origin(other)} and "
+                f"{_origin(expression)}; give one of them another version"
             )
 
 

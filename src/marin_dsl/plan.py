@@ -261,11 +261,11 @@ class Plan:
             counts += f", {len(self.kept)} kept failures"
         if self.skipped:
             counts += f", {len(self.skipped)} skipped"
-        lines = [
-            f"  {name}  ({self.reasons.get(key, 'not evaluated before')}{'; unless its inputs stay equal' if open_ else ''})"
-            for key, name, open_ in self.runs
-        ]
-        return "\n".join([counts, *lines])
+        return "\n".join([counts, *(self._line(*run) for run in reversed(self.runs))])
+
+    def _line(self, key: bytes, name: str, undecided: bool) -> str:
+        spared = "; spared if its inputs come out equal" if undecided and key in self.reasons else ""
+        return f"  run {name}  ({self.reasons.get(key, 'not evaluated before')}{spared})"
 
 
 def plan_of(resolution: Resolution, reasons: Mapping[bytes, str]) -> Plan:

@@ -153,9 +153,9 @@ def _nest_mismatch(value: Any, hint: Any) -> str | None:
     items: list[tuple[str, Any, Any]] = []
     if isinstance(value, dict) and len(parts) == 2:
         items = [(f"[{key!r}]", item, parts[1]) for key, item in value.items()]
-    elif isinstance(value, list) and len(parts) == 1:
-        items = [(f"[{position}]", item, parts[0]) for position, item in enumerate(value)]
-    elif isinstance(value, tuple) and len(parts) == 2 and parts[1] is Ellipsis:
+    elif (isinstance(value, list) and len(parts) == 1) or (
+        isinstance(value, tuple) and len(parts) == 2 and parts[1] is Ellipsis
+    ):
         items = [(f"[{position}]", item, parts[0]) for position, item in enumerate(value)]
     for place, item, expected in items:
         problem = mismatch(item, expected)

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import tags
+from marin_dsl.encoding.items import Items
 from marin_dsl.encoding.leaves import BoundLeaf, LazyContent, LeafMissing, ReadLeaf
 from marin_dsl.encoding.registry import codec_named, importable
 from marin_dsl.encoding.scalars import KINDS_BY_NAME
@@ -41,17 +42,17 @@ def decode(
         Undecodable: the bytes are damaged, or were written by code that cannot be found here.
         LeafMissing: a leaf is not where `read_leaf` looked.
     """
-    import cbor2
-
     reading = _Reading(read_leaf, reference, lazy, nameless)
+    items = Items(data, reading.tag)
     try:
-        return cbor2.loads(data, tag_hook=reading.tag, allow_indefinite=False, allow_duplicate_keys=False)
-    except cbor2.CBORDecodeError as error:
-        if isinstance(error.__cause__, LeafMissing):
-            raise error.__cause__ from None
-        raise Undecodable(
-            f"these {len(data)} bytes are no value that can be read here: {error.__cause__ or error}"
-        ) from error
+        value = items.next()
+        items.finish()
+        return value
+    except LeafMissing:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError, OverflowError, AttributeError) as error:
+        cause = str(error) or type(error).__name__
+        raise Undecodable(f"these {len(data)} bytes are no value that can be read here: {cause}") from error
 
 
 @attrs.frozen
@@ -69,11 +70,11 @@ class _Reading:
     lazy: bool
     nameless: bool
 
-    def tag(self, tagged: Any, immutable: bool) -> Any:
-        reader = _READERS.get(tagged.tag)
+    def tag(self, number: int, content: Any) -> Any:
+        reader = _READERS.get(number)
         if reader is None:
-            raise ValueError(f"tag {tagged.tag} is not one of the encoding's")
-        return reader(self, tagged.value)
+            raise ValueError(f"tag {number} is not one of the encoding's")
+        return reader(self, content)
 
     def content(self, part: Any) -> Any:
         """The bytes of an array, text or byte string, in the manifest or in a leaf."""
@@ -129,6 +130,9 @@ def _read_expression(reading: _Reading, key: Any) -> Any:
 
 
 _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
+    tags.BIGNUM: lambda _, data: int.from_bytes(data, "big"),
+    tags.NEGATIVE_BIGNUM: lambda _, data: -1 - int.from_bytes(data, "big"),
+    tags.SET: lambda _, parts: set(parts),
     tags.TUPLE: lambda _, parts: tuple(parts),
     tags.FROZENSET: lambda _, parts: frozenset(parts),
     tags.SURROGATE_TEXT: lambda _, data: data.decode("utf-8", "surrogatepass"),

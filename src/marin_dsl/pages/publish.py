@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,31 @@ from marin_dsl.expression import Expression
 from marin_dsl.pages.collect import collect
 from marin_dsl.pages.content import Page
 from marin_dsl.pages.render import write_site
-from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 
 
-def publish(expression: Expression[Any], page: Page, site: Path, *, store: Store | str | None = None) -> Path:
-    """Render an evaluated page with its evidence into a folder; the file of the page.
+def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site: Path, store: Store) -> list[Path]:
+    """Render evaluated pages with their evidence into a folder, with an index; the files of the pages.
 
     Args:
-        expression: the expression of the page; its label names the file.
-        page: its value.
+        expressions: the expressions of the pages; the label names the file, else the title.
+        pages: their values.
         site: folder of the pages, made if need be.
-        store: where it was evaluated.
+        store: where they were evaluated.
 
     Raises:
-        TypeError: the value is no page.
-        LookupError: the store has no record of the expression.
+        TypeError: a value is no page.
+        LookupError: the store has no record of an expression.
     """
-    if not isinstance(page, Page):
-        raise TypeError(f"the target's value is a {type(page).__name__}, not a Page: return one from its operator")
-    opened = store if isinstance(store, Store) else Store(store or Settings.read().store)
-    name = str(expression.label) if expression.label else page.title.lower()
-    slug = re.sub(r"[^a-z0-9.]+", "-", name).strip("-") or "page"
-    write_site({slug: (page, collect(opened, page, expression.key))}, site)
-    return (site / f"{slug}.html").absolute()
+    rendered = {}
+    for expression, page in zip(expressions, pages, strict=True):
+        if not isinstance(page, Page):
+            raise TypeError(f"the value of {expression!r} is a {type(page).__name__}: a page operator returns a Page")
+        rendered[_slug(expression, page)] = (page, collect(store, page, expression.key))
+    write_site(rendered, site)
+    return [(site / f"{slug}.html").absolute() for slug in rendered]
+
+
+def _slug(expression: Expression[Any], page: Page) -> str:
+    name = expression.label.name if expression.label else page.title.lower()
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "page"

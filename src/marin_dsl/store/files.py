@@ -1,4 +1,4 @@
-"""The few file operations a store is made of, on a local disk or on any fsspec file system that can create conditionally.
+"""The few file operations of a store, on a local disk or any fsspec file system that can create conditionally.
 
 Nothing is ever seen half-written: a file appears whole under its name or not at all.
 """

@@ -1,7 +1,7 @@
 """The store: values by digest, results by call key, failures by attempt, recipes, labels and runs.
 
-A result is visible if and only if its record is. A value is written before the record that names it: its blobs are named
-by their digests, so writing one twice changes nothing, and the record is created on the condition that there is none.
+A result is visible if and only if its record is. A value is written before the record that names it: its blobs are
+named by their digests, so writing one twice changes nothing, and the record is created on condition that there is none.
 """
 
 from __future__ import annotations

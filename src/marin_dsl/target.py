@@ -1,0 +1,71 @@
+"""Targets: what a user names on the command line, `package.module:name` or `path/to/file.py:name`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from marin_dsl.expression import Expression
+from marin_dsl.grid import Grid
+
+
+class TargetMissing(LookupError):
+    """A target names nothing that can be evaluated."""
+
+
+def resolve(target: str) -> Any:
+    """The expression or grid that a target names.
+
+    A file is imported under the module path that it has in its package, so that its operators are the same ones as when
+    another module imports them.
+
+    Raises:
+        TargetMissing: there is no such module, file or name, or it is no expression.
+    """
+    place, separator, name = target.rpartition(":")
+    if not separator or not place or not name:
+        raise TargetMissing(f"`{target}` is no target; write package.module:name or path/to/file.py:name")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise TargetMissing(f"{place} has no `{part}`{_suggestion(part, found)}")
+        found = getattr(found, part)
+    if not isinstance(found, Expression | Grid):
+        raise TargetMissing(
+            f"{target} is a {type(found).__name__}, not an expression; name the result of calling an operator"
+        )
+    return found
+
+
+def _suggestion(name: str, owner: Any) -> str:
+    candidates = [key for key, value in vars(owner).items() if isinstance(value, Expression | Grid)]
+    close = difflib.get_close_matches(name, candidates, 3) or candidates[:5]
+    return f"; it has the expressions {', '.join(close)}" if close else "; it has no expressions"
+
+
+def _from_path(module: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise
+        raise TargetMissing(f"there is no module `{module}` here ({Path.cwd()}) or among installed packages") from None
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetMissing(f"there is no file {path}")
+    path = path.resolve()
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return importlib.import_module(".".join(path.relative_to(folder).with_suffix("").parts))
