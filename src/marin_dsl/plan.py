@@ -256,12 +256,14 @@ class Plan:
     reasons: Mapping[bytes, str]
 
     def __str__(self) -> str:
-        counts = f"{len(self.runs)} to run, {len(self.hits)} served"
-        if self.kept:
-            counts += f", {len(self.kept)} kept failures"
-        if self.skipped:
-            counts += f", {len(self.skipped)} skipped"
-        return "\n".join([counts, *(self._line(*run) for run in reversed(self.runs))])
+        return "\n".join([self.counts, *(self._line(*run) for run in reversed(self.runs))])
+
+    @property
+    def counts(self) -> str:
+        """How many nodes would run, be served, keep their failures and be skipped, in words."""
+        parts = [f"{len(self.runs)} to run", f"{len(self.hits)} served"]
+        others = {"failures kept": len(self.kept), "skipped": len(self.skipped)}
+        return ", ".join(parts + [f"{number} {what}" for what, number in others.items() if number])
 
     def _line(self, key: bytes, name: str, undecided: bool) -> str:
         spared = "; spared if its inputs come out equal" if undecided and key in self.reasons else ""

@@ -53,7 +53,7 @@ class Report:
     def _on_planned(self, event: dict[str, Any]) -> None:
         plan: Plan = event["plan"]
         self._total = len(plan.runs)
-        self._say(f"[bold]{counts(plan)}[/]  [dim]store {escape(event['store'])}[/]")
+        self._say(f"[bold]{plan.counts}[/]  [dim]store {escape(event['store'])}[/]")
         for key, name, _ in list(reversed(plan.runs))[:SHOWN_REASONS]:
             self._say(f"  [cyan]run[/] {escape(name)}  [dim]{escape(plan.reasons.get(key, ''))}[/]")
         if len(plan.runs) > SHOWN_REASONS:
@@ -152,14 +152,6 @@ class _Running:
 
 def _fact(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def counts(plan: Plan) -> str:
-    """How many nodes a plan runs, serves, keeps and skips, in words."""
-    parts = [f"{len(plan.runs)} to run", f"{len(plan.hits)} served"]
-    others = {"failures kept": len(plan.kept), "skipped": len(plan.skipped)}
-    parts += [f"{number} {what}" for what, number in others.items() if number]
-    return ", ".join(parts)
 
 
 def duration(seconds: float | None) -> str:

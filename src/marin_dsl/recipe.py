@@ -86,7 +86,8 @@ def title(expression: Expression[Any]) -> str:
         return _inline_title(operator.name, found, by_key)
     scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, str | int | float)]
     inner = [_short_title(by_key[value.key]) for value in found.values() if isinstance(value, Reference)]
-    return f"{operator.short_name}({', '.join((inner[:1] if not scalars else []) + scalars)})"
+    shown = scalars or inner[:1]
+    return f"{operator.short_name}({', '.join(shown)})" if shown else operator.short_name
 
 
 def _inline_title(name: str, found: Mapping[str, Any], by_key: Mapping[bytes, Expression[Any]]) -> str:

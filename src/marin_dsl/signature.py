@@ -153,12 +153,15 @@ def _nest_mismatch(value: Any, hint: Any) -> str | None:
     items: list[tuple[str, Any, Any]] = []
     if isinstance(value, dict) and len(parts) == 2:
         items = [(f"[{key!r}]", item, parts[1]) for key, item in value.items()]
-    elif (isinstance(value, list) and len(parts) == 1) or (
-        isinstance(value, tuple) and len(parts) == 2 and parts[1] is Ellipsis
-    ):
+    elif isinstance(value, list | tuple) and _one_kind(value, parts):
         items = [(f"[{position}]", item, parts[0]) for position, item in enumerate(value)]
     for place, item, expected in items:
         problem = mismatch(item, expected)
         if problem:
             return f"at {place} {problem}"
     return None
+
+
+def _one_kind(value: list[Any] | tuple[Any, ...], parts: tuple[Any, ...]) -> bool:
+    """Whether a list's or tuple's type says one thing of all elements: `list[T]`, `tuple[T, ...]`."""
+    return len(parts) == 1 if isinstance(value, list) else len(parts) == 2 and parts[1] is Ellipsis
