@@ -75,6 +75,14 @@ def test_this_pythons_library_has_hundreds_of_files_in_the_domain():
     assert {"ast.py", "asyncio/tasks.py", "typing.py"} <= set(paths)
 
 
+def test_source_is_read_in_the_encoding_that_it_declares(tmp_path, monkeypatch):
+    (tmp_path / "old.py").write_bytes("# coding: latin-1\nname = 'é'\n".encode("latin-1"))
+    (tmp_path / "new.py").write_bytes("name = 'é'\n".encode())
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    texts = [document.text for document in python_source.function().read()]
+    assert sorted(texts) == ["# coding: latin-1\nname = 'é'\n", "name = 'é'\n"]
+
+
 def test_a_smaller_limit_chooses_among_what_a_larger_one_chose():
     small, large = (
         [document.source for document in python_source.function(limit_bytes=limit).read()]

@@ -1,5 +1,3 @@
-import json
-
 import attrs
 import pytest
 from hypothesis import given
@@ -50,9 +48,9 @@ def test_each_document_is_one_line_whatever_newlines_it_holds(file):
     assert b"\r" not in file.read_bytes()
 
 
-def test_a_line_has_the_keys_id_source_and_text(file):
+def test_a_line_has_the_keys_id_source_and_text_in_this_order_and_utf8(file):
     write_documents(file, [Document.of("é", "x")])
-    assert json.loads(file.read_text("utf-8")) == {"id": document_id("é"), "source": "x", "text": "é"}
+    assert file.read_text("utf-8") == f'{{"id": "{document_id("é")}", "source": "x", "text": "é"}}\n'
 
 
 def test_an_id_follows_from_the_text_alone_and_is_pinned():
@@ -104,6 +102,12 @@ def test_every_cut_inside_a_file_is_noticed(corpus_of, file):
 def test_a_corpus_with_fewer_documents_than_recorded_says_both_counts(corpus_of):
     corpus = attrs.evolve(corpus_of(["one", "two"]), count=3)
     with pytest.raises(DocumentsDamaged, match=r"'words': found 2 documents of 6 bytes in .*, expected 3 of 6"):
+        list(corpus.read())
+
+
+def test_a_corpus_with_other_texts_than_recorded_says_both_sizes(corpus_of):
+    corpus = attrs.evolve(corpus_of(["one", "two"]), bytes=7)
+    with pytest.raises(DocumentsDamaged, match=r"found 2 documents of 6 bytes in .*, expected 2 of 7"):
         list(corpus.read())
 
 

@@ -55,6 +55,20 @@ def test_the_same_seed_gives_the_same_interval(figures, seed):
     assert one == other
 
 
+def test_the_interval_is_that_of_ratios_of_sums_over_documents_drawn_with_replacement():
+    numerator, denominator = np.array([1.0, 50.0, 3.0, 800.0]), np.array([2.0, 20.0, 1.0, 100.0])
+    draws = np.random.default_rng(5).integers(4, size=(300, 4))
+    ratios = [sum(numerator[k] for k in draw) / sum(denominator[k] for k in draw) for draw in draws]
+    interval = ratio_interval(numerator, denominator, seed=5, resamples=300, level=0.8)
+    assert (interval.low, interval.high) == pytest.approx((np.quantile(ratios, 0.1), np.quantile(ratios, 0.9)))
+
+
+@given(seeds)
+def test_even_a_single_draw_does_not_leave_the_point_outside(seed):
+    interval = ratio_interval([1.0, 9.0, 3.0], [1.0, 2.0, 3.0], seed=seed, resamples=1)
+    assert interval.low <= interval.point <= interval.high
+
+
 def test_another_seed_draws_other_documents():
     numerator, denominator = np.arange(1.0, 30.0), np.ones(29)
     assert ratio_interval(numerator, denominator, seed=0) != ratio_interval(numerator, denominator, seed=1)

@@ -1,7 +1,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from library.documents import Document, document_id
@@ -10,6 +10,13 @@ from library.normalization import normalize, normalize_text
 texts = st.text(st.characters(codec="utf-8"))
 spaced = st.text(st.sampled_from("aeé\u0301\u0327\ufeff \t\r\n\u00a0\f"), max_size=8)
 documents = st.lists(st.builds(Document.of, spaced, st.sampled_from("xyz")), max_size=8)
+
+
+class Backwards:
+    """Shuffles by turning round."""
+
+    def sample(self, population, size):
+        return population[::-1]
 
 
 @given(texts | spaced)
@@ -70,6 +77,7 @@ def test_the_result_is_sorted_by_ids_that_follow_from_the_texts(corpus_of, given
     assert [document.id for document in kept] == sorted({document_id(document.text) for document in kept})
 
 
+@example([Document.of("a", "x"), Document.of("a\n", "x")], Backwards())
 @given(documents, st.randoms(use_true_random=False))
 def test_the_order_of_the_documents_does_not_matter(corpus_of, given_documents, random):
     shuffled = random.sample(given_documents, len(given_documents))

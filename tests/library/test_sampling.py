@@ -20,6 +20,12 @@ def test_a_newcomer_does_not_change_the_order_of_the_others(given_names, newcome
     assert order == [name for name in by_hash(given_names, "s") if name != newcomer]
 
 
+@given(names)
+def test_the_order_by_hash_is_that_of_the_ranks(given_names):
+    ranks = [rank(name, "s") for name in by_hash(given_names, "s")]
+    assert ranks == sorted(ranks)
+
+
 def test_the_order_by_hash_is_neither_sorted_nor_the_same_for_another_salt():
     given_names = [f"file{number}" for number in range(20)]
     assert by_hash(given_names, "s") != given_names

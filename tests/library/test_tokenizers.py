@@ -1,3 +1,4 @@
+import itertools
 import subprocess
 import sys
 
@@ -49,6 +50,12 @@ def test_encoding_many_is_encoding_each(tokenizers, many):
     for tokenizer in tokenizers:
         for text, ids in zip(many, tokenizer.encode_many(many), strict=True):
             assert ids.tolist() == tokenizer.encode(text).tolist()
+
+
+def test_encoding_many_reads_texts_as_they_are_needed(tokenizers):
+    for tokenizer in tokenizers:
+        endless = (str(number) for number in itertools.count())
+        assert tokenizer.decode(next(tokenizer.encode_many(endless))) == "0"
 
 
 def test_batches_keep_the_order_of_more_texts_than_one_holds(tokenizers):
@@ -113,15 +120,22 @@ def test_text_with_few_repeated_pairs_gives_a_smaller_vocabulary(corpus_of):
     assert tokenizer.decode(tokenizer.encode("abab ß")) == "abab ß"
 
 
+def test_a_pair_seen_once_is_not_merged(corpus_of):
+    assert train_bpe.function([corpus_of(["abc def"])], vocabulary=300).vocabulary == 257
+
+
 def test_the_smallest_vocabulary_has_no_merge(corpus_of):
     tokenizer = train_bpe.function([corpus_of(["abab"])], vocabulary=257)
     assert len(tokenizer.encode("abab")) == 4
 
 
-def test_training_depends_neither_on_the_order_of_documents_nor_of_corpora(corpus_of, prose):
+@pytest.mark.parametrize("limit", [None, 900])
+def test_training_depends_neither_on_the_order_of_documents_nor_of_corpora(corpus_of, prose, limit):
     orders = [[prose[:20], prose[20:]], [prose[20:], prose[:20]], [prose[::-1]]]
     models = {
-        train_bpe.function([corpus_of(texts) for texts in order], vocabulary=320).model.path.read_bytes()
+        train_bpe.function(
+            [corpus_of(texts) for texts in order], vocabulary=320, limit_bytes=limit
+        ).model.path.read_bytes()
         for order in orders
     }
     assert len(models) == 1
