@@ -91,7 +91,7 @@ def _parts(walk: Exploration, value: object, where: str) -> Iterable[Part]:
         case staticmethod() | classmethod():
             return [type(value).__name__, walk.node(value.__func__, where)]
         case property():
-            return [b"property", *(walk.node(part, where) for part in (value.fget, value.fset, value.fdel))]
+            return [b"property", *(walk.node(f, f"{where}: accessor") for f in (value.fget, value.fset, value.fdel))]
         case functools.cached_property():
             return [b"cached property", walk.node(value.func, where)]
         case functools.singledispatchmethod():
