@@ -1,0 +1,48 @@
+# Two commands: `make demo` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+# CI machines and users alike: nothing asks questions, nothing phones home.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all lint bench clean format
+
+demo: .venv/demo
+	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
+
+test: .venv/development
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: .venv/development
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+
+lint: .venv/development
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python benchmarks/figures.py
+
+format: .venv/development
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/development
+	for script in benchmarks/measure_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv .marin site dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+
+.venv/python: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or later is needed; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12 demo"; exit 1; }
+	@echo "Setting up .venv (a minute or two, once) ..."
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/demo: .venv/python
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/development: .venv/python
+	@$(PIP) --editable '.[test,lint]'
+	@touch $@ .venv/demo
