@@ -42,8 +42,8 @@ def python_source(*, limit_bytes: int | None = None) -> Corpus:
     paths = standard_library_paths(root)
     if not paths:
         raise CorpusUnavailable(
-            f"corpus 'python': no source file in {root}, where Python {_python_version()} keeps its standard library; "
-            "use a Python that was installed with its source"
+            f"corpus 'python': Python {_python_version()} comes without the source of its standard library; "
+            "use a Python that was installed with it"
         )
     return write_corpus(
         _chosen(paths, lambda path: _python_text(root / path), limit_bytes),
@@ -152,11 +152,13 @@ def _package_documents(
     corpus: str, package: str, pattern: str, limit_bytes: int | None, version: str | None = None
 ) -> Iterator[Document]:
     root = _package_root(corpus, package, version)
-    files = {name: file for name, file in _files(root) if fnmatch.fnmatchcase(name, pattern)}
+    all_files = dict(_files(root, frozenset({"__pycache__"})))
+    files = {name: file for name, file in all_files.items() if fnmatch.fnmatchcase(name, pattern)}
     if not files:
+        examples = ", ".join(sorted(all_files)[:5]) or "nothing"
         raise CorpusUnavailable(
             f"corpus {corpus!r}: no file in package {package!r} matches {pattern!r}; "
-            f"look at the files in {root} and correct the pattern"
+            f"the package holds {examples}{', …' if len(all_files) > 5 else ''}: correct the pattern"
         )
     return _chosen(list(files), lambda name: _utf8_text(corpus, package, name, files[name]), limit_bytes)
 

