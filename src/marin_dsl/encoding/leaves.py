@@ -53,18 +53,28 @@ class Leaf:
         """The content in pieces of at most 1 MiB.
 
         Raises:
-            LeafMissing: the leaf was never read, so its content is not here.
+            LeafMissing: the leaf was never read, so its content is not here, or its file is gone.
         """
         if self.content is None:
             raise LeafMissing(f"the content of leaf sha256:{self.digest.hex()} ({self.size} bytes) is not at hand")
         if isinstance(self.content, Path):
-            with self.content.open("rb") as stream:
-                while piece := stream.read(_CHUNK):
-                    yield piece
+            yield from _pieces(self.content)
         else:
             flat = self.content.cast("B") if self.content.nbytes else self.content
             for start in range(0, self.size, _CHUNK):
                 yield flat[start : start + _CHUNK]
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_CHUNK):
+                yield piece
+    except OSError as error:
+        raise LeafMissing(
+            f"the file {path} that a value refers to cannot be read any more ({error.strerror}); keep it until the "
+            "value is stored: in an operator, write it below `context().scratch`"
+        ) from error
 
 
 class LazyContent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,9 @@ class Named:
     name: str
     fields: Mapping[str, Any]
 
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.fields)))  # it may be a dict key; a field need not be hashable
+
 
 @attrs.frozen(eq=False)
 class _Reading:
@@ -113,20 +117,48 @@ def _read_object(reading: _Reading, parts: Any) -> Any:
     codec = codec_named(name)
     if schema != codec.schema:
         raise ValueError(f"`{name}` was written with schema {schema}, and the class here has schema {codec.schema}")
-    return codec.from_fields(dict(fields))
+    return _made(name, lambda: codec.from_fields(dict(fields)))
 
 
 def _read_enum(reading: _Reading, parts: Any) -> Any:
     name, member = parts
     if reading.nameless:
-        return Named(name, {"name": member})
-    return importable(name)[member]
+        return Named(name, {"name": member} if isinstance(member, str) else {"value": member})
+    cls = importable(name)
+    if not (isinstance(cls, type) and issubclass(cls, enum.Enum)):
+        raise ValueError(f"`{name}` is no enumeration")
+    return cls[member] if isinstance(member, str) else _made(name, lambda: cls(member))
 
 
 def _read_expression(reading: _Reading, key: Any) -> Any:
     if reading.reference is None:
         raise ValueError("the value refers to an expression, which has no value here")
+    if not isinstance(key, bytes):
+        raise ValueError(f"a {type(key).__name__} is no key of an expression")
     return reading.reference(key)
+
+
+def _read_leaf(reading: _Reading, parts: Any) -> BoundLeaf:
+    digest, size = parts
+    if not (isinstance(digest, bytes) and len(digest) == 32 and type(size) is int and size >= 0):
+        raise ValueError("a leaf needs a digest of 32 bytes and a size")
+    return BoundLeaf(digest, size, reading.read_leaf)
+
+
+def _read_simple(_: _Reading, parts: Any) -> Any:
+    name, plain = parts
+    return _made(name, lambda: KINDS_BY_NAME[name].from_plain(plain))
+
+
+def _made(name: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gives; whatever goes wrong in a class is said with its name."""
+    try:
+        return make()
+    except (LeafMissing, MemoryError):
+        raise
+    except Exception as error:
+        cause = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"`{name}` cannot be made from what is stored: {cause}") from error
 
 
 _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
@@ -140,9 +172,9 @@ _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
     tags.ENUM: _read_enum,
     tags.NUMPY_ARRAY: _read_array,
     tags.NUMPY_SCALAR: _read_scalar,
-    tags.LEAF: lambda reading, parts: BoundLeaf(*parts, reading.read_leaf),
+    tags.LEAF: _read_leaf,
     tags.LARGE_BYTES: _read_large("LARGE_BYTES", lambda data: data),
     tags.LARGE_TEXT: _read_large("LARGE_TEXT", lambda data: data.decode()),
     tags.EXPRESSION: _read_expression,
-    tags.SIMPLE: lambda _, parts: KINDS_BY_NAME[parts[0]].from_plain(parts[1]),
+    tags.SIMPLE: _read_simple,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -71,11 +72,12 @@ def register_codec(
         ValueError: another class already has the name.
     """
     codec = Codec(cls, name, schema, to_fields, from_fields)
-    for known in (name, *earlier_names):
+    names = (name, *earlier_names)
+    for known in names:
         other = _BY_NAME.get(known)
         if other is not None and _place(other.cls) != _place(cls):
             raise ValueError(f"`{known}` already names {_place(other.cls)}; give {_place(cls)} a name of its own")
-        _BY_NAME[known] = codec
+    _BY_NAME.update(dict.fromkeys(names, codec))
     _BY_CLASS[cls] = codec
 
 
@@ -86,7 +88,8 @@ def encodable(*, name: str | None = None, schema: int = 1, earlier_names: tuple[
 def encodable(cls: Any = None, *, name: str | None = None, schema: int = 1, earlier_names: tuple[str, ...] = ()) -> Any:
     """Make an attrs class, a dataclass or a NamedTuple a value: an argument or a result of operators.
 
-    Two instances have one identity exactly when the registered name, the schema number and all fields are equal. A
+    Two instances have one identity exactly when the registered name, the schema number and all fields are equal; only
+    fields that are neither arguments of the class nor compared (`init=False, eq=False`: caches) are no part of it. A
     field whose metadata says `{"neutral": True}` is left out while it equals its default, so that adding such a field
     keeps the identity of every value that does not use it.
 
@@ -97,17 +100,19 @@ def encodable(cls: Any = None, *, name: str | None = None, schema: int = 1, earl
         earlier_names: former names of the class, so that values stored before a rename stay readable.
 
     Raises:
-        TypeError: the class declares no fields.
+        TypeError: the class declares no fields, or cannot be made again from them.
+        ValueError: another class already has the name.
     """
     if cls is None:
         return lambda decorated: encodable(decorated, name=name, schema=schema, earlier_names=earlier_names)
     fields = _declared_fields(cls)
+    _check_post_init(cls)
     register_codec(
         cls,
         name=name or _place(cls),
         schema=schema,
         to_fields=lambda value: _field_values(value, fields),
-        from_fields=lambda values: _build(cls, fields, values),
+        from_fields=lambda values: _restore(cls, fields, values),
         earlier_names=earlier_names,
     )
     return cls
@@ -115,70 +120,147 @@ def encodable(cls: Any = None, *, name: str | None = None, schema: int = 1, earl
 
 @attrs.frozen
 class _Field:
+    """A declared field of a class.
+
+    Attributes:
+        name: the attribute.
+        default: from the instance that is being made to the default of the field; None when it has none.
+        neutral: whether it is left out while it equals its default.
+        given: whether the class takes it as an argument.
+        kept: whether it is part of a value.
+    """
+
     name: str
-    parameter: str
-    default: Any
-    neutral: bool
-
-
-_NO_DEFAULT = object()
+    default: Callable[[Any], Any] | None = None
+    neutral: bool = False
+    given: bool = True
+    kept: bool = True
 
 
 def _declared_fields(cls: type) -> tuple[_Field, ...]:
     if attrs.has(cls):
-        return tuple(
-            _Field(f.name, f.alias or f.name, _attrs_default(f), bool(f.metadata.get("neutral")))
+        found = tuple(
+            _Field(f.name, _attrs_default(f), bool(f.metadata.get("neutral")), f.init, f.init or bool(f.eq))
             for f in attrs.fields(cls)
-            if f.init
         )
-    if dataclasses.is_dataclass(cls):
-        return tuple(
-            _Field(f.name, f.name, _dataclass_default(f), bool(f.metadata.get("neutral")))
+    elif dataclasses.is_dataclass(cls):
+        found = tuple(
+            _Field(f.name, _dataclass_default(f), bool(f.metadata.get("neutral")), f.init, f.init or f.compare)
             for f in dataclasses.fields(cls)
-            if f.init
         )
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return tuple(_Field(n, n, cls._field_defaults.get(n, _NO_DEFAULT), False) for n in cls._fields)  # type: ignore[attr-defined]
-    raise TypeError(
-        f"@encodable: {_place(cls)} declares no fields; make it an attrs class, a dataclass or a NamedTuple, or use "
-        "register_codec(...) to say how it becomes fields and comes back"
-    )
-
-
-def _attrs_default(f: Any) -> Any:
-    if f.default is attrs.NOTHING:
-        return _NO_DEFAULT
-    if isinstance(f.default, attrs.Factory):  # type: ignore[arg-type]
-        return _NO_DEFAULT if f.default.takes_self else f.default.factory()
-    return f.default
-
-
-def _dataclass_default(f: Any) -> Any:
-    if f.default is not dataclasses.MISSING:
-        return f.default
-    return f.default_factory() if f.default_factory is not dataclasses.MISSING else _NO_DEFAULT
-
-
-def _field_values(value: Any, fields: tuple[_Field, ...]) -> dict[str, Any]:
-    from marin_dsl.encoding.writer import encode  # the neutral rule compares by encoding, never by ==
-
-    found = {}
-    for field in fields:
-        content = getattr(value, field.name)
-        if field.neutral and type(content) is type(field.default) and encode(content) == encode(field.default):
-            continue
-        found[field.name] = content
+    elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        defaults = cls._field_defaults  # type: ignore[attr-defined]
+        found = tuple(_Field(n, _constant(defaults[n]) if n in defaults else None) for n in cls._fields)
+    else:
+        raise TypeError(
+            f"@encodable: {_place(cls)} declares no fields; make it an attrs class, a dataclass or a NamedTuple (with "
+            "@encodable above the decorator that makes it one), or use register_codec(...) to say how it becomes "
+            "fields and comes back"
+        )
+    for field in found:
+        if field.neutral and field.default is None:
+            raise TypeError(f"@encodable: field `{field.name}` of {_place(cls)} is neutral, so it needs a default")
     return found
 
 
-def _build(cls: type, fields: tuple[_Field, ...], values: Mapping[str, Any]) -> Any:
-    unknown = set(values) - {field.name for field in fields}
+def _constant(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
+
+
+def _attrs_default(f: Any) -> Callable[[Any], Any] | None:
+    if f.default is attrs.NOTHING:
+        return None
+    if isinstance(f.default, attrs.Factory):  # type: ignore[arg-type]
+        factory = f.default.factory
+        return factory if f.default.takes_self else lambda _: factory()
+    return _constant(f.default)
+
+
+def _dataclass_default(f: Any) -> Callable[[Any], Any] | None:
+    if f.default is not dataclasses.MISSING:
+        return _constant(f.default)
+    factory = f.default_factory
+    return None if factory is dataclasses.MISSING else lambda _: factory()
+
+
+def _field_values(value: Any, fields: tuple[_Field, ...]) -> dict[str, Any]:
+    found = {}
+    for field in fields:
+        # A field that the class does not take may not have been set yet.
+        if field.kept and (field.given or hasattr(value, field.name)):
+            content = getattr(value, field.name)
+            if not (field.neutral and _is_neutral(content, value, field)):
+                found[field.name] = content
+    return found
+
+
+def _is_neutral(content: Any, value: Any, field: _Field) -> bool:
+    from marin_dsl.encoding.writer import encode  # the neutral rule compares by encoding, never by ==
+
+    assert field.default is not None
+    default = field.default(value)
+    try:
+        return type(content) is type(default) and encode(content) == encode(default)
+    except Unencodable:
+        return False  # the complaint is made where the field is written, with its place
+
+
+def _restore(cls: type, fields: tuple[_Field, ...], values: Mapping[str, Any]) -> Any:
+    """An instance with exactly these field values.
+
+    Converters and validators are not run again: they have seen the value when it was made, and a converter need not
+    give back what it is given. What a class does after its fields are set is done.
+    """
+    _check_fields(cls, fields, values)
+    if issubclass(cls, tuple):
+        return cls._make(values[f.name] if f.name in values else _default(f, None) for f in fields)  # type: ignore[attr-defined]
+    made = cls.__new__(cls)
+    if "_attrs_cached_hash" in getattr(getattr(cls.__hash__, "__code__", None), "co_names", ()):
+        object.__setattr__(made, "_attrs_cached_hash", None)
+    for field in fields:
+        if field.name in values:
+            object.__setattr__(made, field.name, values[field.name])
+        elif field.default is not None:
+            object.__setattr__(made, field.name, field.default(made))
+    hook = _post_init(cls)
+    if hook is not None:
+        hook(made)
+        for name, content in values.items():
+            object.__setattr__(made, name, content)
+    return made
+
+
+def _default(field: _Field, made: Any) -> Any:
+    assert field.default is not None
+    return field.default(made)
+
+
+def _check_fields(cls: type, fields: tuple[_Field, ...], values: Mapping[str, Any]) -> None:
+    unknown = set(values) - {field.name for field in fields if field.kept}
     if unknown:
         raise ValueError(
             f"{_place(cls)} has no field {', '.join(sorted(unknown))}: the value was written by another version of the "
             "class; raise its schema number and register the earlier layout"
         )
-    return cls(**{field.parameter: values[field.name] for field in fields if field.name in values})
+    missing = [field.name for field in fields if field.given and field.default is None and field.name not in values]
+    if missing:
+        raise ValueError(
+            f"{_place(cls)} needs {', '.join(missing)}, which the value lacks: it was written by another version of "
+            "the class; give the field a default, or raise the schema number"
+        )
+
+
+def _post_init(cls: type) -> Callable[[Any], Any] | None:
+    return getattr(cls, "__attrs_post_init__" if attrs.has(cls) else "__post_init__", None)
+
+
+def _check_post_init(cls: type) -> None:
+    hook = _post_init(cls)
+    if hook is not None and len(inspect.signature(hook).parameters) > 1:
+        raise TypeError(
+            f"@encodable: {_place(cls)} has arguments that it does not keep (InitVar), so it cannot be made again from "
+            "its fields; use register_codec(...) to say how it becomes fields and comes back"
+        )
 
 
 def _place(cls: type) -> str:
@@ -196,7 +278,7 @@ def codec_named(name: str) -> Codec:
     Raises:
         LookupError: nothing is registered under the name.
     """
-    if name not in _BY_NAME:
+    if name not in _BY_NAME and ":" in name:
         importable(name)
     if name not in _BY_NAME:
         raise LookupError(f"no encodable class is registered as `{name}`; import the module that defines it")
@@ -214,6 +296,6 @@ def importable(name: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in qualname.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # an import runs code: anything can go wrong in it
         raise LookupError(f"`{name}` cannot be imported here ({error}); is the project's code on the path?") from error
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import itertools
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,13 +14,14 @@ import attrs
 
 from marin_dsl.encoding import tags
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
-from marin_dsl.encoding.registry import Unencodable, codec_of
+from marin_dsl.encoding.registry import Unencodable, codec_of, importable
 from marin_dsl.encoding.scalars import SIMPLE_KINDS
 from marin_dsl.encoding.tags import head
 
 _TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
 _SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
 _NAN = b"\xf9\x7e\x00"
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
 def encode(value: Any) -> bytes:
@@ -54,10 +57,9 @@ def parse_digest(text: str) -> bytes:
     Raises:
         ValueError: the text is no full SHA-256 digest.
     """
-    kind, _, digits = text.partition(":")
-    if kind != "sha256" or len(digits) != 64:
+    if not _DIGEST.fullmatch(text):
         raise ValueError(f"{text!r} is no digest: expected `sha256:` and 64 hexadecimal digits")
-    return bytes.fromhex(digits)
+    return bytes.fromhex(text.partition(":")[2])
 
 
 @attrs.frozen(eq=False)
@@ -71,6 +73,22 @@ class Encoded:
     def digest(self) -> bytes:
         """SHA-256 of the canonical bytes: the identity of the value."""
         return hashlib.sha256(self.data).digest()
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """A step of the path to a part of a value; spelled out only when there is something to complain about."""
+
+    opening: str
+    content: Any
+    closing: str
+
+    def __str__(self) -> str:
+        try:
+            text = repr(self.content)
+        except Exception:  # an integer of many digits, or a class with a broken __repr__
+            text = f"<{type(self.content).__name__}>"
+        return f"{self.opening}{text[:60]}{self.closing}"
 
 
 @attrs.frozen(eq=False)
@@ -109,26 +127,28 @@ class Encoder:
         else:
             _write_other(self, value)
 
-    def write_keyed(self, items: Iterable[tuple[Any, Any, str]]) -> None:
+    def write_keyed(self, items: Iterable[tuple[Any, Any, str | Step]]) -> None:
         """Write (key, value, step) triples as a map sorted by encoded key."""
         pairs: list[tuple[bytes, list[bytes]]] = []
         for key, value, step in items:
             encoded_key = self.aside(key, step)
             pairs.append((b"".join(encoded_key), self.aside(value, step)))
         pairs.sort(key=lambda pair: pair[0])
+        if any(one[0] == other[0] for one, other in itertools.pairwise(pairs)):
+            raise Unencodable("two keys of the dict are the same value, although Python tells them apart (NaN does)")
         self.out.append(head(tags.MAP, len(pairs)))
         for encoded_key, chunks in pairs:
             self.out.append(encoded_key)
             self.out += chunks
 
-    def aside(self, value: Any, step: str) -> list[bytes]:
+    def aside(self, value: Any, step: str | Step) -> list[bytes]:
         """The chunks of a value, without adding them to the output; complaints are placed at `step`."""
         kept, self.out = self.out, []
         try:
             self.write(value)
             return self.out
         except Unencodable as error:
-            raise error.inside(step) from None
+            raise error.inside(str(step)) from None
         finally:
             self.out = kept
 
@@ -236,12 +256,14 @@ def _write_tuple(encoder: Encoder, value: tuple[Any, ...]) -> None:
 
 
 def _write_dict(encoder: Encoder, value: dict[Any, Any]) -> None:
-    encoder.write_keyed((key, content, f"[{key!r:.60}]") for key, content in value.items())
+    encoder.write_keyed((key, content, Step("[", key, "]")) for key, content in value.items())
 
 
 def _write_members(tag: str) -> Callable[[Encoder, Any], None]:
     def write(encoder: Encoder, value: Any) -> None:
-        members = sorted(b"".join(encoder.aside(member, f"{{{member!r:.60}}}")) for member in value)
+        members = sorted(b"".join(encoder.aside(member, Step("{", member, "}"))) for member in value)
+        if any(one == other for one, other in itertools.pairwise(members)):
+            raise Unencodable("two members of the set are the same value, although Python tells them apart (NaN does)")
         encoder.out += (_TAG_HEADS[tag], head(tags.ARRAY, len(members)), *members)
 
     return write
@@ -264,7 +286,7 @@ def _write_other(encoder: Encoder, value: Any) -> None:
     elif (codec := codec_of(type(value))) is not None:
         _write_object(encoder, codec.name, codec.schema, codec.to_fields(value))
     elif isinstance(value, enum.Enum):
-        encoder.write_tagged("ENUM", f"{type(value).__module__}:{type(value).__qualname__}", value.name)
+        _write_enum(encoder, value)
     elif _is_array(value):
         from marin_dsl.encoding import arrays
 
@@ -273,6 +295,19 @@ def _write_other(encoder: Encoder, value: Any) -> None:
         value.write(encoder)
     else:
         raise Unencodable(_advice(value))
+
+
+def _write_enum(encoder: Encoder, value: enum.Enum) -> None:
+    cls = type(value)
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    try:
+        found = importable(place)
+    except LookupError:
+        found = None
+    if found is not cls:
+        raise Unencodable(f"the enumeration {place} cannot be imported by that name; define it at the top of a module")
+    # A combination of flags, and the empty one, has no name of its own.
+    encoder.write_tagged("ENUM", place, value.value if isinstance(value, enum.Flag) else value.name)
 
 
 def _write_object(encoder: Encoder, name: str, schema: int, fields: Any) -> None:
@@ -284,7 +319,7 @@ def _write_object(encoder: Encoder, name: str, schema: int, fields: Any) -> None
 
 def _is_array(value: Any) -> bool:
     root = type(value).__module__.partition(".")[0]
-    return root == "numpy" or (root in ("jax", "jaxlib") and hasattr(value, "__array__"))
+    return root in ("numpy", "ml_dtypes") or (root in ("jax", "jaxlib") and hasattr(value, "__array__"))
 
 
 def _advice(value: Any) -> str:
@@ -297,11 +332,15 @@ def _advice(value: Any) -> str:
         return (
             f"{given} names a place, not data; pass `File.of(path)` or `Directory.of(path)`, or its text with str(...)"
         )
-    if isinstance(value, dict | list | tuple | set | str | int | float):
+    if hasattr(kind, "_fields") and isinstance(value, tuple):
+        return f"{given} has no encoding yet; put `@encodable` above the class {kind.__qualname__}"
+    if isinstance(value, dict | list | tuple | set | frozenset | str | bytes | int | float | complex):
         base = next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins")
         return f"{given} is a subclass of {base} and would come back as another type; pass a plain {base}(...)"
     if hasattr(kind, "__attrs_attrs__") or hasattr(kind, "__dataclass_fields__"):
         return f"{given} has no encoding yet; put `@encodable` above the class {kind.__qualname__}"
+    if hasattr(value, "__array__"):
+        return f"{given} has no encoding; pass numpy.asarray(...) of it"
     if hasattr(value, "__next__"):
         return f"{given} can be read only once; pass list(...) of it"
     return f"{given} has no encoding; pass plain data, or register the class with `register_codec`"
