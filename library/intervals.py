@@ -5,6 +5,7 @@ chapters 6 and 13: percentile intervals).
 """
 
 import math
+from collections.abc import Mapping
 
 import attrs
 import numpy as np
@@ -100,6 +101,45 @@ def difference_interval(
         )
     difference = np.asarray(numerator, np.float64) - np.asarray(reference, np.float64)
     return ratio_interval(difference, denominator, seed=seed, resamples=resamples, level=level)
+
+
+def macro_interval(
+    numerators: Mapping[str, np.ndarray],
+    denominators: Mapping[str, np.ndarray],
+    *,
+    seed: int,
+    resamples: int = 2000,
+    level: float = 0.95,
+) -> Interval:
+    """The mean over groups of each group's `sum(numerator) / sum(denominator)`, and its percentile interval.
+
+    Documents are drawn again inside their group, so that every group keeps its weight of one.
+
+    Args:
+        numerators: by group, one finite figure a document, shape [documents].
+        denominators: by group, one positive figure a document, shape [documents].
+        seed: of the draws.
+        resamples: number of draws.
+        level: probability between 0 and 1 that the interval is to hold.
+
+    Raises:
+        ValueError: the groups differ, there is none, or a group is wrong as `ratio_interval` says.
+    """
+    if not numerators or set(numerators) != set(denominators):
+        raise ValueError(
+            f"groups {sorted(numerators)} and {sorted(denominators)}; expected the same groups, at least one"
+        )
+    groups = [_checked(numerators[name], denominators[name]) for name in sorted(numerators)]
+    point = float(np.mean([numerator.sum() / denominator.sum() for numerator, denominator in groups]))
+    documents = sum(numerator.size for numerator, _ in groups)
+    if any(numerator.size == 1 for numerator, _ in groups):
+        return Interval(point, -math.inf, math.inf, level, documents)
+    draws = [
+        _resampled(numerator, denominator, np.random.default_rng([seed, place]), resamples)
+        for place, (numerator, denominator) in enumerate(groups)
+    ]
+    low, high = np.quantile(np.mean(draws, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(point, min(float(low), point), max(float(high), point), level, documents)
 
 
 def _checked(numerator: np.ndarray, denominator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

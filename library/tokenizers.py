@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -124,11 +124,14 @@ def byte_tokenizer() -> Tokenizer:
 
 
 @op(pin=["tokenizers"])
-def train_bpe(corpora: Sequence[Corpus], *, vocabulary: int, limit_bytes: int | None = 8_000_000) -> Tokenizer:
+def train_bpe(
+    corpora: Sequence[Corpus] | Mapping[str, Corpus], *, vocabulary: int, limit_bytes: int | None = 8_000_000
+) -> Tokenizer:
     """Train byte-level byte pair encoding with GPT-2's rule for the borders of words.
 
     Args:
-        corpora: training splits. Their documents are read together, in the order of the hash of their ids.
+        corpora: training splits, as a list or by domain. Their documents are read together, in the order of the hash
+            of their ids.
         vocabulary: number of ids, the 256 bytes and the end of a document included. Texts too small to hold so many
             repeated pairs give a smaller one.
         limit_bytes: train on at most so many UTF-8 bytes, as whole documents; None for all.
@@ -142,7 +145,8 @@ def train_bpe(corpora: Sequence[Corpus], *, vocabulary: int, limit_bytes: int | 
         raise ValueError(
             f"vocabulary={vocabulary}; expected at least {_BYTES + 1}: all bytes and the end of a document"
         )
-    texts = [document.text for document in up_to_bytes(_in_hash_order(corpora), limit_bytes)]
+    documents = _in_hash_order(corpora.values() if isinstance(corpora, Mapping) else corpora)
+    texts = [document.text for document in up_to_bytes(documents, limit_bytes)]
     if not texts:
         raise ValueError(f"no document in the {len(corpora)} corpora given; give corpora that hold text")
     path = context().scratch / "tokenizer.json"

@@ -79,7 +79,18 @@ class Failed:
     @property
     def summary(self) -> str:
         """One line: the exception and its message."""
-        return f"{self.exception.rpartition('.')[2]}: {self.message}".strip().splitlines()[0]
+        return _in_short(self.exception, self.message)
+
+
+_NAMED = 2
+_LONGEST = 160
+
+
+def _in_short(exception: str, message: str) -> str:
+    """An exception as one line of bounded length; the whole message is in its record."""
+    first = (message.strip().splitlines() or [""])[0]
+    line = f"{exception.rpartition('.')[2]}: {first}" if first else exception.rpartition(".")[2]
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 @attrs.frozen
@@ -109,8 +120,10 @@ class Skipped:
 
     @property
     def summary(self) -> str:
-        """One line naming the failed ancestors."""
-        return "; ".join(f"{blame.operator} failed ({blame.exception}: {blame.message})" for blame in self.because)
+        """One line naming the failed ancestors; of many the first ones."""
+        named = [f"{found.operator} failed ({_in_short(found.exception, found.message)})" for found in self.because]
+        more = f" and {len(named) - _NAMED} more failed" if len(named) > _NAMED else ""
+        return "; ".join(named[:_NAMED]) + more
 
 
 Outcome = Ok[Any] | Failed | Skipped

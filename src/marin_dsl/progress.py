@@ -54,7 +54,7 @@ class Report:
         plan: Plan = event["plan"]
         self._total = len(plan.runs)
         self._say(f"[bold]{plan.counts}[/]  [dim]store {escape(event['store'])}[/]")
-        for key, name, _ in list(reversed(plan.runs))[:SHOWN_REASONS]:
+        for key, name, _ in plan.runs[:SHOWN_REASONS]:
             self._say(f"  [cyan]run[/] {escape(name)}  [dim]{escape(plan.reasons.get(key, ''))}[/]")
         if len(plan.runs) > SHOWN_REASONS:
             self._say(f"  [dim]… and {len(plan.runs) - SHOWN_REASONS} more[/]")

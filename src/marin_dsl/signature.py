@@ -53,9 +53,9 @@ class Signature:
             raise WrongCall(self._complaint(origin, self._advice(kwargs, error))) from None
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            parameter = self.parameters.parameters[name]
-            if name in self.hints and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                self._check(name, value, origin)
+            if name in self.hints:
+                for place, item in _places(self.parameters.parameters[name], value):
+                    self._check(place, item, self.hints[name], origin)
         return dict(bound.arguments)
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
@@ -63,10 +63,13 @@ class Signature:
         bound = inspect.BoundArguments(self.parameters, dict(arguments))  # type: ignore[arg-type]
         return function(*bound.args, **bound.kwargs)
 
-    def _check(self, name: str, value: Any, origin: tuple[str, int]) -> None:
-        problem = mismatch(value, self.hints[name])
+    def _check(self, place: str, value: Any, hint: Any, origin: tuple[str, int]) -> None:
+        try:
+            problem = mismatch(value, hint)
+        except RecursionError:
+            return  # a value that contains itself is refused by the encoding, which says so
         if problem:
-            raise WrongCall(self._complaint(origin, f"argument `{name}` {problem}"))
+            raise WrongCall(self._complaint(origin, f"argument `{place}` {problem}"))
 
     def _complaint(self, origin: tuple[str, int], text: str) -> str:
         return f"{origin[0]}:{origin[1]}: {self.name}(...): {text}"
@@ -88,6 +91,15 @@ class Signature:
     def _spelled(self, name: str) -> str:
         hint = self.hints.get(name)
         return f"{name}: {spell(hint)}" if hint is not None else name
+
+
+def _places(parameter: inspect.Parameter, value: Any) -> list[tuple[str, Any]]:
+    """What a parameter's type says something about: its value, or each of those that `*args`, `**kwargs` collect."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return [(f"{parameter.name}[{position}]", item) for position, item in enumerate(value)]
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return list(value.items())
+    return [(parameter.name, value)]
 
 
 def spell(hint: Any) -> str:
@@ -120,18 +132,34 @@ def mismatch(value: Any, hint: Any) -> str | None:
 def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
     """An expression fits unless both types are plain classes and neither is a kind of the other."""
     given = getattr(value.operator, "result_hint", None)
-    expected = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if not isinstance(given, type) or typing.get_args(given) or not all(_plain(kind) for kind in expected):
-        return None
-    if any(issubclass(given, kind) or issubclass(kind, given) for kind in expected) or (
-        given is int and float in expected
-    ):
+    if not _plain(given) or any(_may_be(given, kind) for kind in _alternatives(hint)):
         return None
     return f"is the result of {value.operator.name}, a {spell(given)}; expected {spell(hint)}"
 
 
+_NUMBERS = {float: (int,), complex: (int, float)}
+"""What else a parameter of these types takes: the numbers that Python itself takes for them."""
+
+
+def _may_be(given: type, expected: Any) -> bool:
+    """Whether something of one class can be of another; where that cannot be told, it can."""
+    try:
+        return (
+            not _plain(expected)
+            or issubclass(given, (expected, *_NUMBERS.get(expected, ())))
+            or issubclass(expected, given)
+        )
+    except TypeError:  # protocols and typed dicts cannot be asked
+        return True
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    return typing.get_args(hint) if union else (hint,)
+
+
 def _plain(kind: Any) -> bool:
-    return isinstance(kind, type) and not typing.get_args(kind)
+    return isinstance(kind, type) and kind is not Any and not typing.get_args(kind)
 
 
 def _holds_expressions(value: Any) -> bool:
@@ -140,28 +168,46 @@ def _holds_expressions(value: Any) -> bool:
     if isinstance(value, Expression | Grid):
         return True
     if isinstance(value, dict):
-        return any(_holds_expressions(item) for item in value.values())
-    if attrs.has(type(value)):
-        return any(_holds_expressions(getattr(value, field.name)) for field in attrs.fields(type(value)))
-    return isinstance(value, list | tuple) and any(_holds_expressions(item) for item in value)
+        return any(map(_holds_expressions, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_expressions, value))
+    return attrs.has(type(value)) and any(
+        _holds_expressions(getattr(value, field.name, None)) for field in attrs.fields(type(value))
+    )
 
 
 def _nest_mismatch(value: Any, hint: Any) -> str | None:
+    """What of a nest of values and expressions does not fit; of a union, what is wrong for its first member."""
+    from marin_dsl.grid import Grid
+
+    problems = [
+        _nest_mismatch_one(list(value) if isinstance(value, Grid) else value, kind) for kind in _alternatives(hint)
+    ]
+    if None in problems:
+        return None
+    kind = "grid" if isinstance(value, Grid) else type(value).__name__
+    return problems[0] if len(problems) == 1 and "at [" in str(problems[0]) else f"is a {kind}; expected {spell(hint)}"
+
+
+def _nest_mismatch_one(value: Any, hint: Any) -> str | None:
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if isinstance(origin, type) and isinstance(value, list | tuple | dict) and not isinstance(value, origin):
+    if isinstance(origin, type) and not _may_be(type(value), origin):
         return f"is a {type(value).__name__}; expected {spell(hint)}"
-    items: list[tuple[str, Any, Any]] = []
-    if isinstance(value, dict) and len(parts) == 2:
-        items = [(f"[{key!r}]", item, parts[1]) for key, item in value.items()]
-    elif isinstance(value, list | tuple) and _one_kind(value, parts):
-        items = [(f"[{position}]", item, parts[0]) for position, item in enumerate(value)]
-    for place, item, expected in items:
+    for place, item, expected in _items(value, origin, parts):
         problem = mismatch(item, expected)
         if problem:
             return f"at {place} {problem}"
     return None
 
 
-def _one_kind(value: list[Any] | tuple[Any, ...], parts: tuple[Any, ...]) -> bool:
-    """Whether a list's or tuple's type says one thing of all elements: `list[T]`, `tuple[T, ...]`."""
-    return len(parts) == 1 if isinstance(value, list) else len(parts) == 2 and parts[1] is Ellipsis
+def _items(value: Any, origin: Any, parts: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
+    """The elements of a container of which its type says something, each with its place and its type."""
+    if isinstance(value, dict):
+        return [(f"[{key!r}]", item, parts[1]) for key, item in value.items()] if len(parts) == 2 else []
+    if not isinstance(value, list | tuple):
+        return []
+    if origin is not tuple:
+        kinds = parts * len(value) if len(parts) == 1 else ()
+    else:
+        kinds = parts[:1] * len(value) if parts[1:] == (Ellipsis,) else parts
+    return [(f"[{position}]", item, kind) for position, (item, kind) in enumerate(zip(value, kinds, strict=False))]
