@@ -233,8 +233,8 @@ def _figure(section: Curves, axes: tuple[Axis, ...]) -> Any:
         tools=[zoom, PanTool(), WheelZoomTool(), ResetTool(), SaveTool(filename="curves")],
         active_drag=zoom,
         active_scroll=None,
-        x_range=Range1d(axes[0].low, axes[0].high),
-        y_range=Range1d(low, high),
+        x_range=Range1d(start=axes[0].low, end=axes[0].high),
+        y_range=Range1d(start=low, end=high),
         y_axis_label=section.y_label,
         x_axis_label=axes[0].label,
         background_fill_color=None,
@@ -279,13 +279,14 @@ def _renamed(item: Any, names: dict[str, str]) -> Any:
 
 
 def _item(section: Curves, axes: tuple[Axis, ...], legend: tuple[Legend, ...], seconds: Mapping, target: str) -> dict:
+    from bokeh.core.types import ID
     from bokeh.embed import json_item
 
     plot = _figure(section, axes)
     entries = {entry.group: entry for entry in legend}
     lines = [_draw(plot, one, entries[one.group], _columns(one, axes, seconds), axes[0].name) for one in section.series]
     plot.add_tools(_hover(lines))
-    return _renamed(json_item(plot, target), {})
+    return _renamed(json_item(plot, ID(target)), {})
 
 
 def _notes(section: Curves, seconds: Mapping[tuple, np.ndarray]) -> tuple[str, ...]:

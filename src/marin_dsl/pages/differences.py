@@ -71,7 +71,8 @@ def compare(section: Differences) -> Comparison:
     """The settings of all arms, those that differ apart from those that do not; 1, 1.0 and "1" differ."""
     arms = [dict(leaves(configuration)) for configuration in section.configurations.values()]
     absent = object()
-    differing, equal = [], []
+    differing: list[Setting] = []
+    equal: list[Setting] = []
     for path in dict.fromkeys(path for arm in arms for path in arm):
         values = [arm.get(path, absent) for arm in arms]
         unset = tuple(value is absent for value in values)

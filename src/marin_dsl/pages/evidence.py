@@ -6,6 +6,7 @@ what became of each, what they cost, where and when they ran, and the command th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import attrs
@@ -96,6 +97,10 @@ class Cost:
         return cls(len(nodes), seconds, sum(flops) if flops else None, max(peaks) if peaks else None)
 
 
+def _nodes(nodes: Iterable[NodeEvidence]) -> tuple[NodeEvidence, ...]:
+    return tuple(nodes)
+
+
 def _unique(instance: object, attribute: object, nodes: tuple[NodeEvidence, ...]) -> None:
     seen: set[str] = set()
     for node in nodes:
@@ -126,7 +131,7 @@ class Evidence:
 
     target: str
     command: str
-    nodes: tuple[NodeEvidence, ...] = attrs.field(converter=tuple, validator=_unique)
+    nodes: tuple[NodeEvidence, ...] = attrs.field(converter=_nodes, validator=_unique)
     root: str
     label: str = ""
     run_id: str = ""

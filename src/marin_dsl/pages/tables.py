@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import attrs
 
 from marin_dsl.pages import quantities
 from marin_dsl.pages.content import Cell, Column, Interval, Missing, Table
+
+Mark: TypeAlias = Literal["", "best", "tied"]
 
 
 @attrs.frozen
@@ -41,7 +43,7 @@ class CellView:
     kind: Literal["text", "number", "interval", "missing"]
     text: str
     detail: str = ""
-    mark: Literal["", "best", "tied"] = ""
+    mark: Mark = ""
     whisker: Whisker | None = None
 
 
@@ -66,8 +68,9 @@ def best_of(column: Column, cells: tuple[Cell, ...]) -> int | None:
 
 
 def _overlap(one: Cell, other: Cell) -> bool:
-    both = isinstance(one, Interval) and isinstance(other, Interval)
-    return both and one.low <= other.high and other.low <= one.high
+    if not (isinstance(one, Interval) and isinstance(other, Interval)):
+        return False
+    return one.low <= other.high and other.low <= one.high
 
 
 def _whiskers(cells: tuple[Cell, ...]) -> list[Whisker | None]:
@@ -78,7 +81,7 @@ def _whiskers(cells: tuple[Cell, ...]) -> list[Whisker | None]:
     width = (high - low) or 1.0
 
     def place(cell: Cell) -> Whisker | None:
-        if not any(cell is one for one in finite):
+        if not isinstance(cell, Interval) or cell not in finite:
             return None
         return Whisker(*(round(100 * (v - low) / width, 2) for v in (cell.low, cell.point, cell.high)))
 
@@ -107,7 +110,7 @@ def _column(column: Column, cells: tuple[Cell, ...]) -> list[CellView]:
     views = []
     for index, cell in enumerate(cells):
         tied = best is not None and _overlap(cell, cells[best])
-        mark = "best" if index == best else "tied" if tied else ""
+        mark: Mark = "best" if index == best else "tied" if tied else ""
         views.append(attrs.evolve(view(cell, column), mark=mark, whisker=whiskers[index]))
     return views
 
