@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -54,14 +56,16 @@ class Files(Protocol):
         ...
 
 
+_OTHER = "choose another store with --store or MARIN_STORE"
 _ADVICE = {
-    errno.ENOSPC: "the disk is full: free some space, or choose another store with --store or MARIN_STORE",
-    errno.EDQUOT: "the disk quota is used up: free some space, or choose another store with --store or MARIN_STORE",
-    errno.EROFS: "the file system is read-only: choose another store with --store or MARIN_STORE",
-    errno.EACCES: "permission denied: make the folder writable, or choose another store with --store or MARIN_STORE",
-    errno.EPERM: "permission denied: make the folder writable, or choose another store with --store or MARIN_STORE",
-    errno.ENOTDIR: "a part of the path is a file, not a folder: choose another store with --store or MARIN_STORE",
-    errno.EEXIST: "a part of the path is a file, not a folder: choose another store with --store or MARIN_STORE",
+    errno.ENOSPC: f"the disk is full: free some space, or {_OTHER}",
+    errno.EDQUOT: f"the disk quota is used up: free some space, or {_OTHER}",
+    errno.EROFS: f"the file system is read-only: {_OTHER}",
+    errno.EACCES: f"permission denied: make the folder accessible, or {_OTHER}",
+    errno.EPERM: f"permission denied: make the folder accessible, or {_OTHER}",
+    errno.ENOTDIR: f"a part of the path is a file, not a folder: {_OTHER}",
+    errno.EEXIST: f"a part of the path is a file, not a folder: {_OTHER}",
+    errno.EISDIR: f"there is a folder where a file belongs: remove it, or {_OTHER}",
 }
 
 
@@ -69,7 +73,24 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
     """The complaint about a failed file operation, with advice for the common causes."""
     number = getattr(error, "errno", None)
     advice = _ADVICE.get(number) if isinstance(number, int) else None
-    return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice or f'{type(error).__name__}: {error}'}")
+    if advice is None:
+        reason = getattr(error, "strerror", None) or error
+        advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {_OTHER}"
+    return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}")
+
+
+def checked(path: str) -> str:
+    """A path below a store, unchanged.
+
+    Raises:
+        ValueError: it is empty, absolute, or leads out of the store.
+    """
+    if not path or any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path or "\\" in path:
+        raise ValueError(f"{path!r} is no path below a store: join names by `/`, without `.`, `..` or a leading `/`")
+    return path
+
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 class LocalFiles:
@@ -79,63 +100,74 @@ class LocalFiles:
         self.root = root
         self.url = str(root)
 
+    def _at(self, path: str) -> Path:
+        return self.root / checked(path)
+
     def read(self, path: str) -> bytes | None:
         with self._complaining("read", path):
             try:
-                return (self.root / path).read_bytes()
+                return self._at(path).read_bytes()
             except FileNotFoundError:
                 return None
 
     def create(self, path: str, data: bytes) -> bool:
         with self._complaining("write", path), self._temporary(path, (data,)) as temporary:
             try:
-                os.link(temporary, self.root / path)
+                os.link(temporary, self._at(path))
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise StoreUnavailable(
+                        f"store {self.url}: the file system has no hard links, and without them two writers are not "
+                        f"safe: {_OTHER}"
+                    ) from error
+                raise
             return True
 
     def replace(self, path: str, chunks: Iterable[Any]) -> None:
         with self._complaining("write", path), self._temporary(path, chunks) as temporary:
-            os.replace(temporary, self.root / path)
+            os.replace(temporary, self._at(path))
 
     def size(self, path: str) -> int | None:
         with self._complaining("read", path):
             try:
-                return (self.root / path).stat().st_size
+                found = self._at(path).stat()
+                return found.st_size if stat.S_ISREG(found.st_mode) else None
             except FileNotFoundError:
                 return None
 
     def names(self, folder: str) -> list[str]:
         with self._complaining("list", folder):
             try:
-                return sorted(name for name in os.listdir(self.root / folder) if not name.startswith(".temporary-"))
+                return _visible(os.listdir(self._at(folder)))
             except FileNotFoundError:
                 return []
 
     def remove(self, path: str) -> None:
         with self._complaining("remove", path):
-            (self.root / path).unlink(missing_ok=True)
+            self._at(path).unlink(missing_ok=True)
 
     def local(self, path: str) -> Path | None:
-        return self.root / path
+        return self._at(path)
 
     @contextlib.contextmanager
     def _temporary(self, path: str, chunks: Iterable[Any]) -> Iterator[Path]:
         """A private file with the content, in the folder of `path`; gone afterwards whatever happens."""
-        folder = (self.root / path).parent
-        temporary = folder / f".temporary-{uuid.uuid4().hex}"
+        folder = self._at(path).parent
+        temporary = folder / temporary_name()
         try:
             try:
                 descriptor = _open_new(temporary)
             except FileNotFoundError:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _make_folder(folder)
                 descriptor = _open_new(temporary)
             with open(descriptor, "wb", buffering=0) as stream:
                 for chunk in chunks:
                     _write_all(stream, chunk)
             yield temporary
         finally:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
                 temporary.unlink()
 
     @contextlib.contextmanager
@@ -144,6 +176,25 @@ class LocalFiles:
             yield
         except OSError as error:
             raise unavailable(self.url, path, doing, error) from error
+
+
+_TEMPORARY = ".temporary-"
+
+
+def temporary_name() -> str:
+    """A name that nobody else uses and that no listing shows."""
+    return f"{_TEMPORARY}{uuid.uuid4().hex}"
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith(_TEMPORARY))
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, private to their owner (`Path.mkdir` makes the ones above readable to all)."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _open_new(path: Path) -> int:
@@ -158,6 +209,8 @@ def _write_all(stream: Any, chunk: Any) -> None:
 
 CONDITIONAL_CREATE = frozenset({"memory"})
 """Protocols on which the conditional create of a record has been tested."""
+
+_IN_MEMORY = threading.Lock()  # fsspec's memory looks first and writes then: two threads could both create
 
 
 class RemoteFiles:
@@ -181,7 +234,8 @@ class RemoteFiles:
     def create(self, path: str, data: bytes) -> bool:
         def make(place: str) -> bool:
             try:
-                self.fs.pipe_file(place, data, mode="create")
+                with _IN_MEMORY:
+                    self.fs.pipe_file(place, data, mode="create")
             except FileExistsError:
                 return False
             return True
@@ -193,11 +247,12 @@ class RemoteFiles:
         self._call("write", path, lambda place: self.fs.pipe_file(place, b"".join(chunks)), None)
 
     def size(self, path: str) -> int | None:
-        return self._call("read", path, lambda place: int(self.fs.info(place)["size"]), None)
+        found = self._call("read", path, self.fs.info, None)
+        return int(found["size"]) if found is not None and found["type"] == "file" else None
 
     def names(self, folder: str) -> list[str]:
         found = self._call("list", folder, lambda place: self.fs.ls(place, detail=False), [])
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+        return _visible(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def remove(self, path: str) -> None:
         self._call("remove", path, self.fs.rm_file, None)
@@ -207,7 +262,7 @@ class RemoteFiles:
 
     def _call(self, doing: str, path: str, action: Callable[[str], T], absent: T) -> T:
         try:
-            return action(f"{self.root}/{path}")
+            return action(f"{self.root}/{checked(path)}")
         except FileNotFoundError:
             return absent
         except OSError as error:

@@ -9,14 +9,18 @@ from typing import Any
 SCHEMA = 1
 
 
-def write_record(content: dict[str, Any]) -> bytes:
+def write_record(content: dict[str, Any], *, schema: int = SCHEMA) -> bytes:
     """The file of a record."""
     body = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f'{{"schema":{SCHEMA},"digest":"{_digest(body)}","record":{body}}}\n'.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(f"{schema}:{body}".encode("utf-8", "surrogatepass")).hexdigest()
+    text = f'{{"schema":{schema},"digest":"sha256:{digest}","record":{body}}}\n'
+    return text.encode("utf-8", "surrogatepass")
 
 
 def read_record(data: bytes | None) -> dict[str, Any] | None:
     """The content of a record's file; None when it is absent or damaged.
+
+    The digest covers the schema number too: a flipped bit is no later version.
 
     Raises:
         NewerSchema: the record was written by a later version of Marin DSL.
@@ -24,21 +28,16 @@ def read_record(data: bytes | None) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        text = data.decode("utf-8", "surrogatepass")
-        whole = json.loads(text)
-        schema, digest, content = whole["schema"], whole["digest"], whole["record"]
-    except (ValueError, KeyError, TypeError):
+        whole = json.loads(data.decode("utf-8", "surrogatepass"))
+        schema, content = whole["schema"], whole["record"]
+        intact = isinstance(content, dict) and type(schema) is int and write_record(content, schema=schema) == data
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if isinstance(schema, int) and schema > SCHEMA:
+    if intact and schema > SCHEMA:
         raise NewerSchema(
             f"a record has schema {schema}, and this version of Marin DSL reads up to {SCHEMA}; upgrade it"
         )
-    body = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return content if digest == _digest(body) and isinstance(content, dict) else None
-
-
-def _digest(body: str) -> str:
-    return "sha256:" + hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+    return content if intact else None
 
 
 class NewerSchema(RuntimeError):

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, open_files
+from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
 
 INLINE_LIMIT = 1024
@@ -96,21 +96,21 @@ class Store:
                 data = self.files.read("format.json")
             else:
                 return
-        try:
-            schema = json.loads(data or b"")["schema"]
-        except (ValueError, KeyError, TypeError):
+        schema = _schema(data or b"")
+        if schema is None:
             raise StoreUnavailable(
                 f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
                 f'{{"schema": {SCHEMA}}} into it, else choose another folder'
-            ) from None
+            )
         if schema > SCHEMA:
             raise StoreUnavailable(
                 f"store {self.url} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL"
             )
         if writing:
             # Something must really be written: permissions and free space are known only then.
-            self.files.replace("runs/.writable", (b"\0" * 4096,))
-            self.files.remove("runs/.writable")
+            trial = f"runs/{temporary_name()}"
+            self.files.replace(trial, (b"\0" * 4096,))
+            self.files.remove(trial)
 
     # Values
 
@@ -201,10 +201,14 @@ class Store:
 
     def _set_aside(self, digest: bytes) -> str:
         """Remove a damaged blob, so that the next evaluation sees a miss and writes it anew."""
-        self.files.remove(_place("blobs", digest))
+        what = f"store {self.url}: blob {format_digest(digest)}"
+        try:
+            self.files.remove(_place("blobs", digest))
+        except StoreUnavailable as error:
+            return f"{what} is damaged (its content does not have this digest), and cannot be removed: {error}"
         return (
-            f"store {self.url}: blob {format_digest(digest)} was damaged (its content does not have this digest) and "
-            "has been removed; evaluate again to compute it anew"
+            f"{what} was damaged (its content does not have this digest) and has been removed; evaluate again to "
+            "compute it anew"
         )
 
     def complete(self, stored: StoredValue) -> bool:
@@ -220,7 +224,7 @@ class Store:
     def result(self, call: bytes) -> dict[str, Any] | None:
         """The record of a call's result, if there is one and its value is complete."""
         record = self.read(_place("results", call, ".json"))
-        if record is None or not self.complete(StoredValue.from_record(record["value"])):
+        if record is None or "value" not in record or not self.complete(StoredValue.from_record(record["value"])):
             return None
         return record
 
@@ -295,6 +299,15 @@ class Store:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
         if self.call_of(key) != call:
             self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+
+
+def _schema(data: bytes) -> int | None:
+    """The schema number in a format.json; None when there is no sensible one."""
+    try:
+        schema = json.loads(data)["schema"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return schema if type(schema) is int and schema > 0 else None
 
 
 def _verified(leaf: Leaf) -> Iterable[Any]:
