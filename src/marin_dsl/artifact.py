@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from marin_dsl.encoding import BoundLeaf, Leaf, format_digest, register_codec
 
@@ -33,10 +33,15 @@ class File:
         Raises:
             FileNotFoundError: there is no such file.
             IsADirectoryError: the path is a directory (`Directory.of` is meant).
+            ValueError: the path is a device, a pipe or a socket.
         """
         place = Path(path).absolute()
         if place.is_dir():
             raise IsADirectoryError(f"{place} is a directory: use Directory.of(...)")
+        if not place.exists():
+            raise FileNotFoundError(f"{place} does not exist; File.of(...) takes a file that is already written")
+        if not place.is_file():
+            raise ValueError(f"{place} is a device, a pipe or a socket; a File is the content of a regular file")
         return cls(Leaf.of_file(place))
 
     @property
@@ -91,6 +96,9 @@ class Directory:
     def __init__(self, files: Mapping[str, File]) -> None:
         for name in files:
             _check_relative(name)
+            inside = next((str(above) for above in PurePosixPath(name).parents if str(above) in files), None)
+            if inside is not None:
+                raise ValueError(f"{inside!r} is a file, so {name!r} cannot lie in it")
         self.files: dict[str, File] = {name: files[name] for name in sorted(files)}
         self._path: Path | None = None
 
@@ -106,7 +114,7 @@ class Directory:
         if not root.is_dir():
             raise NotADirectoryError(f"{root} is not a folder: use File.of(...) for a single file")
         found = {}
-        for place in sorted(root.rglob("*")):
+        for place in _entries(root):
             if place.is_symlink() or not (place.is_file() or place.is_dir()):
                 raise ValueError(f"{place} is a link or a special file; a Directory holds regular files only")
             if place.is_file():
@@ -144,6 +152,16 @@ class Directory:
 
     def __repr__(self) -> str:
         return f"<Directory {len(self.files)} files, {self.size} bytes>"
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """Everything below a folder; one that cannot be listed is an error, never an omission (`rglob` skips it)."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        yield from (Path(folder, name) for name in (*folders, *files))
 
 
 def _check_relative(name: str) -> None:
