@@ -38,11 +38,16 @@ def command() -> str:
 
 
 def _packages() -> dict[str, str]:
-    return {
-        name: found.version
-        for found in importlib.metadata.distributions()
-        if (name := found.metadata["Name"]) is not None
-    }
+    """Versions by distribution; of one that is installed twice the first on the path, which is what is imported."""
+    packages: dict[str, str] = {}
+    for found in importlib.metadata.distributions():
+        try:
+            name, version = found.metadata["Name"], found.version
+        except (KeyError, TypeError):  # the remains of an interrupted installation
+            continue
+        if name is not None:
+            packages.setdefault(name, version)
+    return packages
 
 
 def _processor() -> str:
@@ -70,7 +75,7 @@ def _commit(project: Path) -> dict[str, Any]:
         return {"commit": None, "patch": "", "untracked": []}
     return {
         "commit": commit.strip(),
-        "patch": _git(project, "diff", "HEAD") or "",
+        "patch": _git(project, "diff", "--no-color", "--no-ext-diff", "HEAD") or "",
         "untracked": (_git(project, "ls-files", "--others", "--exclude-standard") or "").splitlines(),
     }
 
@@ -78,7 +83,13 @@ def _commit(project: Path) -> dict[str, Any]:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20, check=False, errors="replace"
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
