@@ -8,6 +8,7 @@ import functools
 import hashlib
 import shutil
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,16 +53,22 @@ class Context:
         """A private folder, empty at first and removed when the operator has returned."""
         if self._scratch_root is not None:
             self._scratch_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="marin-", dir=self._scratch_root))
+        folder = Path(tempfile.mkdtemp(prefix="marin-", dir=self._scratch_root))
+        # Outside of an evaluation nobody closes the context: then it is removed when the process ends.
+        self._remove = weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def log(self, text: str) -> None:
         """Say something: it is shown while running, and the last lines are kept with the result or the failure."""
+        # Broken characters (lone surrogates) could not be sent to another process.
+        text = str(text).encode("utf-8", "backslashreplace").decode()
         self.lines.extend(text.splitlines())
         self._report("log", text)
 
     def progress(self, done: float, total: float, **facts: float | int | str) -> None:
         """Say how far the work is, in any unit, with facts worth watching (`loss=2.31`)."""
-        self._report("progress", {"done": done, "total": total, "facts": facts})
+        shown = {name: _plain(fact) for name, fact in facts.items()}
+        self._report("progress", {"done": _plain(done), "total": _plain(total), "facts": shown})
 
     def observe(self, name: str, value: Any) -> None:
         """Record something measured (seconds, FLOPs, a rate) beside the result.
@@ -88,7 +95,13 @@ class Context:
     def close(self) -> None:
         """Remove the scratch folder, if it was used."""
         if "scratch" in self.__dict__:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._remove()
+
+
+def _plain(fact: Any) -> Any:
+    """A fact as a plain number or text, which can be sent to another process; array scalars are numbers."""
+    fact = fact.item() if hasattr(fact, "item") else fact
+    return fact if isinstance(fact, int | float | str) else str(fact)
 
 
 _CURRENT: contextvars.ContextVar[Context | None] = contextvars.ContextVar("marin_context", default=None)
