@@ -91,15 +91,17 @@ def page(targets: tuple[str, ...], site: Path, store: str | None, **settings: An
 
     Example: marin page gallery.first_model:page --site site
     """
-    from marin_dsl.pages.publish import publish
+    from marin_dsl.pages.publish import NotAPage, publish
 
-    with _complaints():
+    with _complaints(NotAPage):
         opened = Store(store or Settings.read().store)
         expressions = [found for target in targets for found in contents(resolve(target))]
         outcomes = _evaluate(expressions, targets, settings | {"store": opened})
         done = [(expression, found) for expression, found in zip(expressions, outcomes, strict=True) if _is_ok(found)]
-        for place in publish([expression for expression, _ in done], [found.value for _, found in done], site, opened):
-            click.echo(f"page: {place}")
+        pages = [found.value for _, found in done]
+        with _writing(site):
+            for place in publish([expression for expression, _ in done], pages, site, opened):
+                click.echo(f"page: {place}")
     sys.exit(OK if len(done) == len(outcomes) else FAILED)
 
 
@@ -122,11 +124,20 @@ def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, An
 
 
 @contextlib.contextmanager
-def _complaints() -> Iterator[None]:
-    """What a user can mend is one message, not a traceback."""
+def _writing(site: Path) -> Iterator[None]:
     try:
         yield
-    except (WrongCall, TargetMissing, LabelConflict) as error:
+    except OSError as error:
+        _stop(f"cannot write pages to {site}: {error.strerror or error}; choose another folder with --site", USAGE)
+
+
+@contextlib.contextmanager
+def _complaints(*others: type[Exception]) -> Iterator[None]:
+    """What a user can mend is one message, not a traceback."""
+    mendable: tuple[type[Exception], ...] = (WrongCall, TargetMissing, LabelConflict, *others)
+    try:
+        yield
+    except mendable as error:
         _stop(str(error), USAGE)
     except StoreUnavailable as error:
         _stop(str(error), UNAVAILABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ def differences(old: bytes, new: bytes, old_lookup: Lookup, new_lookup: Lookup) 
     comparison = _Comparison(old_lookup, new_lookup)
     comparison.pending.append((old, new))
     while comparison.pending:
-        comparison.compare(*comparison.pending.pop(0))
+        comparison.compare(*comparison.pending.popleft())
     return comparison.changes
 
 
@@ -57,21 +58,23 @@ class _Comparison:
     old_lookup: Lookup
     new_lookup: Lookup
     changes: list[Change] = attrs.field(factory=list)
-    pending: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    pending: deque[tuple[bytes, bytes]] = attrs.field(factory=deque)
     seen: set[bytes] = attrs.field(factory=set)
 
     def compare(self, old: bytes, new: bytes) -> None:
         if old == new or new in self.seen:
             return
         self.seen.add(new)
-        before, after = self.old_lookup(old), self.new_lookup(new)
+        before, after, noted = self.old_lookup(old), self.new_lookup(new), len(self.changes)
         if before is None or after is None:
             self._note(new, after, "recipe", "is not recorded, so what changed cannot be told")
-        elif before["operator"]["name"] != after["operator"]["name"]:
+        elif _kind(before) != _kind(after):
             self._note(new, after, "operator", f"{before['operator']['name']} → {after['operator']['name']}")
         else:
             self._compare_operators(new, before, after)
             self._compare_values(new, after, "", arguments(before), arguments(after))
+            if len(self.changes) == noted:
+                self._note(new, after, "encoding", "of its arguments or of its identity changed")
 
     def _compare_operators(self, new: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         left, right = before["operator"], after["operator"]
@@ -107,14 +110,17 @@ class _Comparison:
     def _compare_items(
         self, node: bytes, record: Any, path: str, old: Mapping[Any, Any], new: Mapping[Any, Any]
     ) -> None:
-        for key in {**old, **new}:
+        # By encoded key: 1, 1.0 and True are one key for a dict, and three for the encoding.
+        before, after = ({_encoded(key): (key, item) for key, item in items.items()} for items in (old, new))
+        for code in {**before, **after}:
+            key = (after.get(code) or before[code])[0]
             place = f"{path}.{key}" if path else str(key)
-            if key not in new:
-                self._note(node, record, place, f"{short(old[key], 40)} → (absent)")
-            elif key not in old:
-                self._note(node, record, place, f"(absent) → {short(new[key], 40)}")
+            if code not in after:
+                self._note(node, record, place, f"{short(before[code][1], 40)} → (absent)")
+            elif code not in before:
+                self._note(node, record, place, f"(absent) → {short(after[code][1], 40)}")
             else:
-                self._compare_values(node, record, place, old[key], new[key])
+                self._compare_values(node, record, place, before[code][1], after[code][1])
 
     def _compare_sequences(self, node: bytes, record: Any, path: str, old: list[Any], new: list[Any]) -> None:
         left, right = _unmatched(old, new)
@@ -126,6 +132,10 @@ class _Comparison:
             self._note(node, record, f"{path}[{position}]", f"(absent) → {short(after, 40)}")
         if not left and not right and len(old) == len(new) and _encoded(old) != _encoded(new):
             self._note(node, record, path, "has another order")
+
+
+def _kind(record: Mapping[str, Any]) -> tuple[str, bool]:
+    return record["operator"]["name"], record["operator"]["inline"]
 
 
 def _unmatched(old: list[Any], new: list[Any]) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
@@ -155,7 +165,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Named):
         return ("named", value.name, _plain(dict(value.fields)))
     if isinstance(value, dict):
-        return {"dict": {key: _plain(item) for key, item in value.items()}}
+        return ("dict", sorted((_encoded(key), _encoded(item)) for key, item in value.items()))
+    if isinstance(value, set | frozenset):
+        return (type(value).__name__, sorted(map(_encoded, value)))
     if isinstance(value, list | tuple):
         return type(value)(_plain(item) for item in value)
     return value

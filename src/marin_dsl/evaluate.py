@@ -10,19 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
+import attrs
+
 from marin_dsl import labels, provenance
 from marin_dsl.difference import differences, leaves, reasons
-from marin_dsl.encoding import format_digest
-from marin_dsl.executors import Cluster, Executor, Here
-from marin_dsl.expression import Expression, Label, walk
+from marin_dsl.encoding import LeafMissing, format_digest
+from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
+from marin_dsl.expression import Expression, Label
 from marin_dsl.grid import contents
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome
 from marin_dsl.plan import Node, Plan, Resolution, plan_of
-from marin_dsl.recipe import structure, title
 from marin_dsl.settings import Settings
-from marin_dsl.store import Store, StoredValue, StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task
+from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
+from marin_dsl.worker import Answer, Emit, Task, refuse
 
 Policy = Literal["advise", "accept"]
 Watch = Callable[[dict[str, Any]], None]
@@ -67,7 +68,7 @@ def evaluate(
     """
     settings = Settings.read()
     expressions = tuple(found for root in roots for found in contents(root))
-    labels.check_unique(walk(*expressions))
+    labels.check_unique(expressions)
     found = _Evaluation(
         expressions,
         store if isinstance(store, Store) else Store(store or settings.store),
@@ -95,7 +96,7 @@ def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = Fa
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     opened.check()
     expressions = tuple(found for root in roots for found in contents(root))
-    labels.check_unique(walk(*expressions))
+    labels.check_unique(expressions)
     resolution = Resolution(expressions, opened, keep_failures=keep_failures)
     return plan_of(resolution, explain(resolution))
 
@@ -103,15 +104,14 @@ def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = Fa
 def explain(resolution: Resolution) -> dict[bytes, str]:
     """Why each expression that is not served has to run: by recipe key.
 
-    What changed is told against the last run of the same label (or of the same single root operator), else against
-    nothing.
+    What changed is told against the last run of the root's label; without a label there is nothing to compare with.
     """
     store = resolution.store
     wanted = [node for node in resolution.nodes.values() if not node.inline and node.how in ("run", None)]
     if not wanted:
         return {}
     found: dict[bytes, str] = {}
-    new = {key: structure(node.expression) for key, node in resolution.nodes.items()}
+    new = {key: node.record for key, node in resolution.nodes.items()}
     for root in resolution.roots:
         baseline = _baseline(store, root)
         if baseline is not None:
@@ -159,6 +159,7 @@ class _Evaluation:
         self.events: list[dict[str, Any]] = []
         self.environment = ""
         self.ran = 0
+        self._listings: dict[bytes, dict[str, Any]] = {}
         store.check()
         self.resolution = Resolution(roots, store, keep_failures=keep_failures)
         self.planned = explain(self.resolution)
@@ -167,10 +168,13 @@ class _Evaluation:
         """Run what is missing, then record labels and the end of the run."""
         plan = plan_of(self.resolution, self.planned)
         self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
-        if self.resolution.ready:
+        missing = bool(self.resolution.ready)
+        if missing:
             self._run_missing(start)
-        if self.ran or not self._recorded():
-            self._record_end(drift)
+        else:
+            self._note_served()
+        if missing or not self._recorded():
+            self._record_end(drift, missing)
         else:
             self._report_drift(drift)
         self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": self.resolution.counts()})
@@ -178,6 +182,14 @@ class _Evaluation:
     def _recorded(self) -> bool:
         """Whether every labelled root was the last one of its label, so that there is nothing to record."""
         return all(root.label is None or _baseline(self.store, root) == root.key for root in self.roots)
+
+    def _note_served(self) -> None:
+        """Nothing has to run; of what was served below the recipe of the root, the records are completed."""
+        with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
+            for node in self.resolution.nodes.values():
+                if node.how != "hit" and self.store.recipe(node.expression.key) is None:
+                    self._record_recipe(node)
+            self._note_decided()
 
     def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
         self.store.check(writing=True)
@@ -212,11 +224,10 @@ class _Evaluation:
                 waiting = by_call.setdefault(node.call, [])
                 waiting.append(node)
                 self._record_call(node)
-                if len(waiting) == 1:  # two recipes that come to the same call run once
-                    annotations = node.expression.annotations
-                    executor.submit(
-                        self._task(node), resources=dict(annotations.resources), priority=annotations.priority
-                    )
+                # Two recipes that come to the same call run once.
+                refused = self._submit(executor, node) if len(waiting) == 1 else None
+                if refused is not None:
+                    self._answered(by_call.pop(node.call), refused)
             settled = executor.next(0.25)
             if settled is None:
                 self.emit({"event": "tick"})
@@ -224,16 +235,33 @@ class _Evaluation:
             task, answer = settled
             if isinstance(answer, BaseException):
                 answer = self._lost(task, answer)
-            self.ran += answer.ran
-            for node in by_call.pop(task.call):
-                self._finish(node, answer)
+            self._answered(by_call.pop(task.call), answer)
+
+    def _submit(self, executor: Executor, node: Node) -> Answer | None:
+        """Hand a call to the executor; a failure when its arguments are gone, or when nobody can ever run it."""
+        task, annotations = self._task(node), node.expression.annotations
+        try:
+            for leaf in node.expression.leaves.values():
+                self.store.put_leaf(leaf)
+            inputs = tuple(self._input(self.resolution.nodes[found.key]) for found in node.expression.references)
+            task = attrs.evolve(task, inputs=inputs)
+            executor.submit(task, resources=dict(annotations.resources), priority=annotations.priority)
+        except LeafMissing as error:
+            return refuse(task, "unstorable" if isinstance(error, ContentDamaged) else "lost", error)
+        except ResourceMissing as error:
+            return refuse(task, "lost", error)
+        return None
 
     def _lost(self, task: Task, error: BaseException) -> Answer:
         """A worker raised instead of answering: the store's trouble stops the run, a lost worker is a failure."""
         if isinstance(error, StoreUnavailable | KeyboardInterrupt):
             raise error
-        message = f"the worker did not answer: {error}"
-        return Answer(None, Failed("lost", type(error).__qualname__, message, operator=task.title), True, 0.0)
+        return attrs.evolve(refuse(task, "lost", error), ran=True)
+
+    def _answered(self, nodes: list[Node], answer: Answer) -> None:
+        self.ran += answer.ran
+        for node in nodes:
+            self._finish(node, answer)
 
     def _finish(self, node: Node, answer: Answer) -> None:
         outcome = answer.stored or answer.failed
@@ -254,17 +282,16 @@ class _Evaluation:
         operator, call = node.expression.operator, node.call
         assert isinstance(operator, Operator)
         assert call is not None
-        for leaf in node.expression.leaves.values():
-            self.store.put_leaf(leaf)
         return Task(
             self.store,
             operator,
             node.expression.payload,
-            tuple(self._input(self.resolution.nodes[reference.key]) for reference in node.expression.references),
+            (),
             call,
-            title(node.expression),
+            node.title,
             self.id,
             self.environment,
+            format_digest(operator.code.digest),
         )
 
     def _input(self, node: Node) -> StoredValue:
@@ -298,15 +325,18 @@ class _Evaluation:
     def _record_recipe(self, node: Node) -> None:
         if node.how == "hit":
             return
-        operator = node.expression.operator
-        listing = self.store.put(operator.code.listing).as_record() if isinstance(operator, Operator) else None
-        self.store.put_recipe(node.expression.key, structure(node.expression, listing))
+        record, operator = node.record, node.expression.operator
+        if isinstance(operator, Operator):
+            if operator.identity not in self._listings:
+                self._listings[operator.identity] = self.store.put(operator.code.listing).as_record()
+            record = {**record, "operator": {**record["operator"], "listing": self._listings[operator.identity]}}
+        self.store.put_recipe(node.expression.key, record)
 
     def _record_call(self, node: Node) -> None:
         if node.call is not None and node.how != "hit":
             self.store.put_call(node.expression.key, node.call)
 
-    def _record_end(self, drift: Policy) -> None:
+    def _record_end(self, drift: Policy, missing: bool) -> None:
         self.store.check(writing=True)
         self._report_drift(drift)
         for root in self.roots:
@@ -316,7 +346,7 @@ class _Evaluation:
                     {"recipe": format_digest(root.key), "run": self.id, "target": self.target},
                 )
         outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
-        if self.ran:
+        if missing:
             took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
             self.store.add(
                 f"runs/{self.id}/end",
@@ -332,7 +362,8 @@ class _Evaluation:
     def _report_drift(self, drift: Policy) -> None:
         for label, root in _labelled(self.roots):
             entry = labels.current(self.store, label)
-            if entry is None or (entry.recipe != root.key and drift == "accept"):
+            moves = drift == "accept" or label.moves
+            if entry is None or (entry.recipe != root.key and moves):
                 if self.resolution.nodes[root.key].digest is not None:
                     labels.move(self.store, label, root.key, self.id)
             elif entry.recipe != root.key:
@@ -367,7 +398,7 @@ def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
         "event": kind,
         "call": format_digest(node.call) if node.call else None,
         "recipe": format_digest(node.expression.key),
-        "title": title(node.expression),
+        "title": node.title,
         "how": node.how,
         "seconds": answer.seconds if answer is not None else None,
         "reason": outcome.summary if outcome is not None else None,

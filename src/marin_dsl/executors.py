@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import os
 import queue
 import re
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,7 +21,11 @@ class Executor(Protocol):
     """Takes tasks, and gives their answers in the order in which they come."""
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
-        """Take a task."""
+        """Take a task.
+
+        Raises:
+            ResourceMissing: no worker could ever run it.
+        """
         ...
 
     def next(self, timeout: float) -> Settled | None:
@@ -42,17 +49,17 @@ class Here:
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self._tasks: list[tuple[int, int, Task]] = []
+        self._tasks: list[tuple[int, int, Task]] = []  # a heap
+        self._numbers = itertools.count()
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
-        self._tasks.append((-priority, len(self._tasks), task))
+        heapq.heappush(self._tasks, (-priority, next(self._numbers), task))
 
     def next(self, timeout: float) -> Settled | None:
         if not self._tasks:
             return None
-        chosen = min(self._tasks, key=lambda waiting: waiting[:2])
-        self._tasks.remove(chosen)
-        return chosen[2], execute(chosen[2], self._emit)
+        task = heapq.heappop(self._tasks)[2]
+        return task, execute(task, self._emit)
 
     def close(self, *, grace: float) -> None:
         self._tasks.clear()
@@ -74,12 +81,13 @@ class Cluster:
 
         # Retries and lost workers are ours to decide on; a paused worker would only slow a small machine down.
         dask.config.set({"distributed.admin.log-length": 0, "distributed.worker.memory.pause": False})
+        self._emit = emit
         self._topic = f"marin-{run}"
-        self._answers: queue.Queue[Settled] = queue.Queue()
+        self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
         self._cluster = None if scheduler else _local_cluster(workers)
         self._client = distributed.Client(scheduler or self._cluster, set_as_default=False)
-        self._client.subscribe_topic(self._topic, lambda event: emit(event[1]))
+        self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
 
@@ -90,7 +98,7 @@ class Cluster:
             _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )
         self._futures[key] = future
-        future.add_done_callback(lambda done: self._answers.put((task, self._answer(key, done))))
+        future.add_done_callback(lambda done: self._arrived.put((task, self._answer(key, done))))
 
     def _answer(self, key: str, future: Any) -> Answer | BaseException:
         self._futures.pop(key, None)
@@ -102,6 +110,8 @@ class Cluster:
 
     def _check_resources(self, resources: dict[str, float], title: str) -> None:
         """A task that no worker can ever take would wait for ever."""
+        if not resources:
+            return
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         for name, wanted in resources.items():
             most = max((worker["resources"].get(name, 0) for worker in workers), default=0)
@@ -112,10 +122,15 @@ class Cluster:
                 )
 
     def next(self, timeout: float) -> Settled | None:
-        try:
-            return self._answers.get(timeout=timeout)
-        except queue.Empty:
-            return None
+        # Events are told on the way, so that whoever watches is called from the thread of the evaluation only.
+        deadline = time.monotonic() + timeout
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found = self._arrived.get(timeout=max(0.0, deadline - time.monotonic()))
+                if not isinstance(found, dict):
+                    return found
+                self._emit(found)
+        return None
 
     def close(self, *, grace: float) -> None:
         with contextlib.suppress(Exception):

@@ -7,6 +7,7 @@ and of the encoded arguments, each expression among them standing by its own rec
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -48,10 +49,12 @@ class Annotations:
     Attributes:
         resources: what a worker must have free, such as `{"CPU": 2}`.
         priority: larger runs earlier among what is ready.
+        title: what people call this expression, instead of the operator with its arguments.
     """
 
     resources: Mapping[str, float] = attrs.field(factory=dict)
     priority: int = 0
+    title: str | None = None
 
 
 @attrs.frozen
@@ -60,6 +63,11 @@ class Label:
 
     name: str
     version: str
+
+    @property
+    def moves(self) -> bool:
+        """Whether it follows its expression: a version ending in `dev` does, any other one is fixed."""
+        return self.version.endswith("dev")
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
@@ -101,6 +109,11 @@ class Expression(Generic[T_co]):
     annotations: Annotations
     label: Label | None
     origin: tuple[str, int] | None
+
+    __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
+
+    def __init__(self) -> None:
+        raise TypeError("an expression is made by calling an operator (@op), not by calling Expression")
 
     @classmethod
     def apply(
@@ -148,25 +161,28 @@ class Expression(Generic[T_co]):
 
         return self._replace(label=check_label(name, version))
 
-    def with_(self, *, resources: Mapping[str, float] | None = None, priority: int | None = None) -> Expression[T_co]:
-        """The same expression with other annotations: how it is evaluated, never what it is."""
-        changes: dict[str, Any] = {}
-        if resources is not None:
-            changes["resources"] = dict(resources)
-        if priority is not None:
-            changes["priority"] = priority
+    def with_(
+        self,
+        *,
+        resources: Mapping[str, float] | None = None,
+        priority: int | None = None,
+        title: str | None = None,
+    ) -> Expression[T_co]:
+        """The same expression with other annotations: how it is evaluated and called, never what it is."""
+        given = {"resources": resources and dict(resources), "priority": priority, "title": title}
+        changes = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 
     def field(self, name: str) -> Expression[Any]:
         """The attribute of that name of the value."""
-        return _inline("field", value=self, name=name)
+        return _inline("field", {"value": self, "name": name})
 
     def __getitem__(self, key: Any) -> Expression[Any]:
-        return _inline("getitem", value=self, key=key)
+        return _inline("getitem", {"value": self, "key": key})
 
     def eq(self, other: Any) -> Expression[Any]:
         """Whether the values are equal, as an expression (`==` compares the expressions themselves)."""
-        return _inline("eq", left=self, right=other)
+        return _inline("eq", {"left": self, "right": other})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and self.key == other.key
@@ -191,6 +207,9 @@ class Expression(Generic[T_co]):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{self!r} is immutable; build another expression instead of setting `{name}`")
 
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{self!r} is immutable; `{name}` cannot be deleted")
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -201,18 +220,52 @@ class Expression(Generic[T_co]):
     def __repr__(self) -> str:
         return f"<Expression {self.operator.name} {format_digest(self.key)[7:19]}>"
 
+    def __copy__(self) -> Expression[T_co]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expression[T_co]:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, tuple(getattr(self, name) for name in Expression.__slots__[1:])
+        return _rebuild, (_flattened(self),)
 
 
 _NO_ANNOTATIONS = Annotations()
 
 
-def _rebuild(*settings: Any) -> Expression[Any]:
-    made: Expression[Any] = Expression.__new__(Expression)
-    for name, value in zip(Expression.__slots__[1:], settings, strict=True):
-        object.__setattr__(made, name, value)
-    return made
+def _flattened(root: Expression[Any]) -> list[dict[str, Any]]:
+    """A graph as a list, each expression after those it refers to (by position): of any depth, and picklable."""
+    positions: dict[bytes, int] = {}
+    rows: list[dict[str, Any]] = []
+    for expression in walk(root):
+        row: dict[str, Any] = {name: getattr(expression, name) for name in Expression.__slots__[1:]}
+        row["references"] = tuple(positions[reference.key] for reference in expression.references)
+        row["leaves"] = {digest: _picklable(leaf) for digest, leaf in expression.leaves.items()}
+        positions[expression.key] = len(rows)
+        rows.append(row)
+    return rows
+
+
+def _picklable(leaf: Leaf) -> tuple[int, Any]:
+    return leaf.size, bytes(leaf.content) if isinstance(leaf.content, memoryview) else leaf.content
+
+
+def _unpickled(digest: bytes, size: int, content: Any) -> Leaf:
+    return Leaf(digest, size, memoryview(content) if isinstance(content, bytes) else content)
+
+
+def _rebuild(rows: list[dict[str, Any]]) -> Expression[Any]:
+    made: list[Expression[Any]] = []
+    for row in rows:
+        row = {
+            **row,
+            "references": tuple(made[position] for position in row["references"]),
+            "leaves": {digest: _unpickled(digest, *leaf) for digest, leaf in row["leaves"].items()},
+        }
+        made.append(Expression.__new__(Expression))
+        for name, value in row.items():
+            object.__setattr__(made[-1], name, value)
+    return made[-1]
 
 
 class _Reference(bytes):
@@ -294,16 +347,23 @@ def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
             stack.extend((reference, False) for reference in reversed(expression.references))
 
 
-def _inline(name: str, **arguments: Any) -> Expression[Any]:
+def _inline(name: str, arguments: Mapping[str, Any]) -> Expression[Any]:
+    """An inline node, built by the caller of the caller."""
     from marin_dsl.inline import INLINE
+    from marin_dsl.signature import WrongCall
 
-    return Expression.apply(INLINE[name], arguments)
+    frame = sys._getframe(2)
+    origin = (frame.f_code.co_filename, frame.f_lineno)
+    try:
+        return Expression.apply(INLINE[name], arguments, origin=origin)
+    except Unencodable as error:
+        raise WrongCall(f"{origin[0]}:{origin[1]}: {name} of an expression: {error}") from None
 
 
 def _binary(name: str, reflected: bool = False) -> Any:
     def method(self: Expression[Any], other: Any) -> Expression[Any]:
         left, right = (other, self) if reflected else (self, other)
-        return _inline(name, left=left, right=right)
+        return _inline(name, {"left": left, "right": right})
 
     return method
 
@@ -314,4 +374,4 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
 for _name in ("lt", "le", "gt", "ge"):
     setattr(Expression, f"__{_name}__", _binary(_name))
 for _name in ("neg", "abs"):
-    setattr(Expression, f"__{_name}__", lambda self, _name=_name: _inline(_name, value=self))
+    setattr(Expression, f"__{_name}__", lambda self, _name=_name: _inline(_name, {"value": self}))

@@ -10,7 +10,7 @@ import attrs
 
 from marin_dsl.encoding import encodable
 from marin_dsl.encoding.writer import WRITERS, Encoder
-from marin_dsl.expression import Expression
+from marin_dsl.expression import Expression, encode_arguments
 
 T = TypeVar("T")
 
@@ -61,15 +61,24 @@ class Grid(Generic[T]):
     """Expressions at named coordinates. As an argument of an operator it is a list of `Cell`s.
 
     Equal coordinates collapse to one cell.
+
+    Raises:
+        ValueError: different expressions stand at equal coordinates.
     """
 
     __slots__ = ("axes", "cells")
 
     def __init__(self, axes: tuple[str, ...], cells: Iterable[Cell[T]]) -> None:
-        from marin_dsl.encoding import encode
-
         self.axes = axes
-        self.cells: tuple[Cell[T], ...] = tuple({encode(dict(cell.coordinates)): cell for cell in cells}.values())
+        found: dict[Any, Cell[T]] = {}
+        for cell in cells:
+            known = found.setdefault(_place(cell), cell)
+            if isinstance(known.value, Expression) and known.value != cell.value:
+                raise ValueError(
+                    f"two different cells at {_spelled(cell.coordinates)}: {known.value!r} and {cell.value!r}; "
+                    "tell them apart by another axis"
+                )
+        self.cells: tuple[Cell[T], ...] = tuple(found.values())
 
     def map(self, function: Callable[[Any], Any]) -> Grid[Any]:
         """The grid of `function(content)` at the same coordinates."""
@@ -106,6 +115,16 @@ class Grid(Generic[T]):
         return f"<grid of {len(self)} cells over {', '.join(self.axes)}>"
 
 
+def _place(cell: Cell[Any]) -> Any:
+    """What is equal for cells at equal coordinates; a coordinate may be an expression."""
+    payload, references, _ = encode_arguments(cell.coordinates)
+    return payload, tuple(reference.key for reference in references)
+
+
+def _spelled(coordinates: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis}={at!r:.40}" for axis, at in coordinates.items())
+
+
 def grid(**axes: Iterable[Any]) -> Points:
     """The points of a sweep: the product of the named axes, the last one fastest.
 
@@ -115,7 +134,13 @@ def grid(**axes: Iterable[Any]) -> Points:
 
     Raises:
         ValueError: an axis is empty, or there is none.
+        TypeError: an axis is a single value.
     """
+    for name, values in axes.items():
+        if isinstance(values, str | bytes | Expression) or not isinstance(values, Iterable):
+            raise TypeError(
+                f"the axis `{name}` is {values!r:.60}; an axis needs several values, such as [{values!r:.60}]"
+            )
     ranges = {name: list(values) for name, values in axes.items()}
     if not ranges:
         raise ValueError("grid(...) needs at least one axis, such as grid(seed=range(3))")

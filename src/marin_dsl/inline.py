@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 
+from marin_dsl.encoding.registry import codec_of
 from marin_dsl.expression import Expression
 from marin_dsl.outcome import Outcome
 
@@ -21,11 +23,14 @@ class InlineOperator:
         name: its name; all of its identity.
         function: what it computes from its named arguments.
         of_outcome: it is given the outcome of its argument instead of the value, and so never fails with it.
+        part: the same on a value whose large leaves are unread, where the result is a mere part of it; raises
+            `NotAPart` where the leaves would have to be read.
     """
 
     name: str
     function: Callable[..., Any] = attrs.field(eq=False, repr=False)
     of_outcome: bool = False
+    part: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def identity(self) -> bytes:
@@ -40,6 +45,24 @@ def _named(name: str) -> InlineOperator:
     return INLINE[name]
 
 
+class NotAPart(LookupError):
+    """A projection is no part of the value as it is encoded: it has to be computed from the whole value."""
+
+
+def _item(value: Any, key: Any) -> Any:
+    if type(value) not in (list, tuple, dict):
+        raise NotAPart(key)
+    return value[key]
+
+
+def _encoded_field(value: Any, name: str) -> Any:
+    codec = codec_of(type(value))
+    fields = codec.to_fields(value) if codec is not None else {}
+    if name not in fields or getattr(value, name, None) is not fields[name]:
+        raise NotAPart(name)
+    return fields[name]
+
+
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda left, right: function(left, right)
 
@@ -47,8 +70,8 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le", "gt", "ge", "eq")
 
 INLINE: dict[str, InlineOperator] = {
-    "getitem": InlineOperator("getitem", lambda value, key: value[key]),
-    "field": InlineOperator("field", lambda value, name: getattr(value, name)),
+    "getitem": InlineOperator("getitem", lambda value, key: value[key], part=_item),
+    "field": InlineOperator("field", lambda value, name: getattr(value, name), part=_encoded_field),
     "attempt": InlineOperator("attempt", lambda value: value, of_outcome=True),
     "neg": InlineOperator("neg", lambda value: -value),
     "abs": InlineOperator("abs", lambda value: abs(value)),
@@ -63,4 +86,5 @@ def attempt(expression: Expression[Any]) -> Expression[Outcome]:
     """
     if not isinstance(expression, Expression):
         raise TypeError(f"attempt(...) takes an expression, and got {expression!r:.80}, which cannot fail")
-    return Expression.apply(INLINE["attempt"], {"value": expression})
+    frame = sys._getframe(1)
+    return Expression.apply(INLINE["attempt"], {"value": expression}, origin=(frame.f_code.co_filename, frame.f_lineno))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import getpass
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.expression import Expression, Label
+from marin_dsl.expression import Expression, Label, walk
 from marin_dsl.store import Store
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
@@ -37,14 +37,14 @@ def check_label(name: str, version: str) -> Label:
     return Label(name, version)
 
 
-def check_unique(expressions: Iterable[Expression[Any]]) -> None:
-    """Make sure that no label stands for two recipes.
+def check_unique(roots: Sequence[Expression[Any]]) -> None:
+    """Make sure that no label stands for two recipes, at the roots and anywhere below them.
 
     Raises:
         LabelConflict: one does; the message names both places.
     """
     seen: dict[Label, Expression[Any]] = {}
-    for expression in expressions:
+    for expression in _met(roots):
         if expression.label is None:
             continue
         other = seen.setdefault(expression.label, expression)
@@ -53,6 +53,13 @@ def check_unique(expressions: Iterable[Expression[Any]]) -> None:
                 f"{expression.label} names two different recipes in one run: {_origin(other)} and "
                 f"{_origin(expression)}; give one of them another version"
             )
+
+
+def _met(roots: Sequence[Expression[Any]]) -> Iterator[Expression[Any]]:
+    """Every mention of an expression: equal ones may have different labels, so none stands for another here."""
+    yield from roots
+    for expression in walk(*roots):
+        yield from expression.references
 
 
 def _origin(expression: Expression[Any]) -> str:
@@ -84,8 +91,15 @@ def current(store: Store, label: Label) -> Entry | None:
 def move(store: Store, label: Label, recipe: bytes, run: str) -> Entry:
     """Append a recipe to a label's log; from now on the label stands for it."""
     since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    record = {"recipe": format_digest(recipe), "since": since, "run": run, "by": getpass.getuser()}
+    record = {"recipe": format_digest(recipe), "since": since, "run": run, "by": _user()}
     return Entry(recipe, store.add(_folder(label), record), since)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may run under a number that has no name
+        return "unknown"
 
 
 def _folder(label: Label) -> str:

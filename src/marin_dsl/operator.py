@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,14 @@ class Operator(Generic[P, R]):
         resources: Mapping[str, float] | None = None,
         priority: int = 0,
     ) -> None:
+        if not inspect.isfunction(function):
+            raise TypeError(
+                f"@op stands above a function, and got {function!r:.80}; settings are named: @op(version='1')"
+            )
+        if version is not None and not isinstance(version, str):
+            raise TypeError(f"@op(version={version!r}): a version is text; write version={str(version)!r}")
+        if isinstance(pin, str):
+            raise TypeError(f"@op(pin={pin!r}): pin takes a list of distributions; write pin=[{pin!r}]")
         self.function = function
         self.name = name or f"{_module_path(function)}.{function.__qualname__}"
         self.version = version
@@ -142,7 +151,7 @@ def op(function: Any = None, /, **settings: Any) -> Any:
     """
     if function is None:
         return lambda decorated: Operator(decorated, **settings)
-    return Operator(function)
+    return Operator(function, **settings)
 
 
 def installed_version(distribution: str) -> str:

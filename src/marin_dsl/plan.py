@@ -6,19 +6,22 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
-from marin_dsl.encoding import Encoded, Leaf, LeafMissing, RawValue, decode, encode_with_leaves
-from marin_dsl.expression import Expression, recipe_key, splice
+from marin_dsl.encoding import Encoded, Leaf, LeafMissing, RawValue, decode, encode, encode_with_leaves
+from marin_dsl.expression import Expression, recipe_key, splice, walk
 from marin_dsl.inline import InlineOperator
 from marin_dsl.outcome import Blame, Failed, Ok, Skipped, blame
-from marin_dsl.recipe import title
-from marin_dsl.store import Store, StoredValue
-from marin_dsl.worker import failure_of
+from marin_dsl.recipe import structure
+from marin_dsl.store import ContentDamaged, Store, StoredValue
+from marin_dsl.worker import exception_name, exception_text, failure_of
 
 How = Literal["hit", "cutoff", "kept", "inline", "run", "skipped"]
 
@@ -34,6 +37,7 @@ class Node:
         how: where its outcome comes from; None while that is open.
         value: where its value is stored, once it has one.
         encoded: the value of an inline node, which is in no store.
+        digest: digest of its value, once it has one.
         failed: its failure, if it failed.
         because: failed ancestors, if it was skipped.
         call: its call key, once its inputs are known.
@@ -45,9 +49,20 @@ class Node:
     how: How | None = None
     value: StoredValue | None = None
     encoded: Encoded | None = None
+    digest: bytes | None = None
     failed: Failed | None = None
     because: tuple[Blame, ...] = ()
     call: bytes | None = None
+
+    @functools.cached_property
+    def record(self) -> dict[str, Any]:
+        """The structure of the expression, as a store records it."""
+        return structure(self.expression)
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return str(self.record["title"])
 
     @property
     def done(self) -> bool:
@@ -55,16 +70,17 @@ class Node:
         return self.digest is not None or self.failed is not None or bool(self.because)
 
     @property
-    def digest(self) -> bytes | None:
-        """Digest of its value, if it has one."""
-        if self.value is not None:
-            return self.value.digest
-        return self.encoded.digest if self.encoded is not None else None
-
-    @property
     def inline(self) -> bool:
         """Whether it is evaluated by whoever needs it, and never scheduled."""
         return isinstance(self.expression.operator, InlineOperator)
+
+    def stored(self, value: StoredValue) -> None:
+        """It has a value, in the store."""
+        self.value, self.digest = value, value.digest
+
+    def computed(self, encoded: Encoded) -> None:
+        """It has a value, in no store."""
+        self.encoded, self.digest = encoded, encoded.digest
 
     def outcome(self) -> Failed | Skipped | None:
         """Its failure or what it was skipped because of; None when it has a value or is open."""
@@ -89,6 +105,8 @@ class Resolution:
         self.nodes: dict[bytes, Node] = {}
         self.ready: deque[Node] = deque()
         self.decided: deque[Node] = deque()
+        self._failures: dict[bytes, Failed] = {}
+        self._opened: dict[bytes, Any] = {}
         self._descend()
 
     def _descend(self) -> None:
@@ -120,7 +138,8 @@ class Resolution:
         record = None if call is None else self.store.result(call)
         if record is None:
             return False
-        node.how, node.call, node.value = "hit", call, StoredValue.from_record(record["value"])
+        node.how, node.call = "hit", call
+        node.stored(StoredValue.from_record(record["value"]))
         return True
 
     def _settle(self, nodes: list[Node]) -> None:
@@ -145,7 +164,8 @@ class Resolution:
         inputs = [self.nodes[reference.key] for reference in node.expression.references]
         operator = node.expression.operator
         if isinstance(operator, InlineOperator) and operator.of_outcome:
-            node.how, node.encoded = "inline", _outcome_value(inputs[0], self.store)
+            node.how = "inline"
+            node.computed(_outcome_value(inputs[0], self.store))
             return
         because = {found: None for item in inputs if (outcome := item.outcome()) for found in blame(outcome)}
         if because:
@@ -161,52 +181,89 @@ class Resolution:
         node.call = recipe_key(node.expression.operator.identity, node.expression.payload, digests)
         record = self.store.result(node.call)
         if record is not None:
-            node.how, node.value = "cutoff", StoredValue.from_record(record["value"])
+            node.how = "cutoff"
+            node.stored(StoredValue.from_record(record["value"]))
             return
         failure = self.store.last_failure(node.call) if self.keep_failures else None
         if failure is not None:
             node.how, node.failed = "kept", failure_of(failure)
             return
         node.how = "run"
-        self.ready.append(node)
+        node.failed = self._failures.get(node.call)  # another recipe has come to the same call in this run
+        if node.failed is None:
+            self.ready.append(node)
 
     def _evaluate_inline(self, node: Node, operator: InlineOperator, inputs: list[Node]) -> None:
-        """The value of an inline node: lazily, so that large parts are passed on unread, else with all loaded."""
-        by_digest = {found.digest: found for found in inputs}
-        digests = [found.digest or b"" for found in inputs]
-        data = splice(node.expression.payload, digests)
-        leaves = node.expression.leaves
-        problem: Exception | None = None
-        for lazy in (True, False):
-            try:
-                arguments = decode(
-                    data,
-                    read_leaf=lambda digest, size: _literal(leaves, digest) or self.store.read_leaf(digest, size),
-                    reference=lambda digest, lazy=lazy: self.load(by_digest[digest], lazy=lazy),
-                    lazy=lazy,
-                )
-                node.encoded = encode_with_leaves(operator.function(**arguments))
-                return
-            except Exception as error:
-                problem = error
-        assert problem is not None
-        kind: Any = "lost" if isinstance(problem, LeafMissing) else "raised"
-        name = title(node.expression)
-        node.failed = Failed(kind, type(problem).__qualname__, str(problem), operator=name)
+        """The value of an inline node: a part of a value is passed on with its large leaves unread."""
+        try:
+            node.computed(self._part(node, operator, inputs) or self._applied(node, operator, inputs))
+        except Exception as error:
+            kind: Any = "lost" if isinstance(error, LeafMissing) else "raised"
+            node.failed = Failed(kind, exception_name(error), exception_text(error), operator=node.title)
 
-    def load(self, node: Node, *, lazy: bool = False) -> Any:
+    def _applied(self, node: Node, operator: InlineOperator, inputs: list[Node]) -> Encoded:
+        arguments = self._inline_arguments(node, inputs, self.load)
+        return encode_with_leaves(operator.function(**arguments))
+
+    def _part(self, node: Node, operator: InlineOperator, inputs: list[Node]) -> Encoded | None:
+        """The value of a projection without reading leaves; None where that is not possible."""
+        if operator.part is None:
+            return None
+        try:
+            arguments = self._inline_arguments(node, inputs, self._open)
+            found = encode_with_leaves(operator.part(**arguments))
+        except Exception:
+            return None  # whatever is wrong shows when it is tried on the whole value
+        at_hand = {digest: leaf for item in inputs if item.encoded for digest, leaf in item.encoded.leaves.items()}
+        return Encoded(found.data, {digest: at_hand.get(digest, leaf) for digest, leaf in found.leaves.items()})
+
+    def _inline_arguments(self, node: Node, inputs: list[Node], load: Callable[[Node], Any]) -> dict[str, Any]:
+        by_digest = {found.digest: found for found in inputs}
+        found: dict[str, Any] = decode(
+            splice(node.expression.payload, (item.digest or b"" for item in inputs)),
+            read_leaf=self._leaf_reader(node.expression.leaves),
+            reference=lambda digest: load(by_digest[digest]),
+        )
+        return found
+
+    def _open(self, node: Node) -> Any:
+        """The value of a node with its large leaves unread, to be looked at only.
+
+        Raises:
+            LookupError: its class makes something of the leaves when it is built, so that they cannot be left unread.
+        """
+        assert node.digest is not None
+        if node.digest not in self._opened:
+            manifest = node.encoded.data if node.encoded else self.store.manifest(_located(node))
+            value = decode(manifest, read_leaf=self.store.read_leaf, lazy=True)
+            if encode(value) != manifest:
+                raise LookupError("the value is another one when its leaves are unread")
+            while len(self._opened) >= _OPENED:
+                del self._opened[next(iter(self._opened))]
+            self._opened[node.digest] = value
+        return self._opened[node.digest]
+
+    def load(self, node: Node) -> Any:
         """The value of a node that has one."""
         if node.encoded is not None:
-            return decode(node.encoded.data, read_leaf=self.store.read_leaf, lazy=lazy)
-        assert node.value is not None
-        return self.store.get(node.value, lazy=lazy)
+            return decode(node.encoded.data, read_leaf=self._leaf_reader(node.encoded.leaves))
+        return self.store.get(_located(node))
+
+    def _leaf_reader(self, leaves: Mapping[bytes, Leaf]) -> Callable[[bytes, int], Any]:
+        def read(digest: bytes, size: int) -> Any:
+            leaf = leaves.get(digest)
+            return self.store.read_leaf(digest, size) if leaf is None or leaf.content is None else _content(leaf)
+
+        return read
 
     def finish(self, node: Node, outcome: StoredValue | Failed) -> None:
         """Tell what became of a node that ran; others become ready or get their outcomes by that."""
         if isinstance(outcome, Failed):
             node.failed = outcome
+            if node.call is not None:
+                self._failures[node.call] = outcome
         else:
-            node.value = outcome
+            node.stored(outcome)
         self._settle(self._released(node))
 
     def counts(self) -> dict[str, int]:
@@ -219,9 +276,29 @@ class Resolution:
         return found
 
 
-def _literal(leaves: Mapping[bytes, Leaf], digest: bytes) -> Any:
-    leaf = leaves.get(digest)
-    return b"".join(leaf.chunks()) if leaf is not None else None
+_OPENED = 8
+"""Values that are kept open for projections: those of one value mostly come one after the other."""
+
+
+def _located(node: Node) -> StoredValue:
+    assert node.value is not None
+    return node.value
+
+
+def _content(leaf: Leaf) -> Any:
+    """The content of a literal or of a computed array, if it still is what it was when its digest was taken."""
+    if isinstance(leaf.content, Path):
+        found: Any = leaf.content
+        digest = Leaf.of_file(leaf.content).digest
+    else:
+        found = b"".join(leaf.chunks())
+        digest = hashlib.sha256(found).digest()
+    if digest != leaf.digest:
+        raise ContentDamaged(
+            f"a large value ({leaf.size} bytes) changed after it became part of an expression; pass a copy, and leave "
+            "files that a value refers to as they are"
+        )
+    return found
 
 
 def _outcome_value(node: Node, store: Store) -> Encoded:
@@ -243,7 +320,7 @@ class Plan:
 
     Attributes:
         hits: titles of expressions whose values are there.
-        runs: expressions that would run, by recipe key: title, and whether a cut-off may still spare them.
+        runs: expressions that would run, inputs first: recipe key, title, and whether a cut-off may still spare them.
         kept: titles of those whose recorded failure would be served.
         skipped: titles of those that would be skipped.
         reasons: why each of the `runs` would run.
@@ -256,7 +333,7 @@ class Plan:
     reasons: Mapping[bytes, str]
 
     def __str__(self) -> str:
-        return "\n".join([self.counts, *(self._line(*run) for run in reversed(self.runs))])
+        return "\n".join([self.counts, *(self._line(*run) for run in self.runs)])
 
     @property
     def counts(self) -> str:
@@ -272,12 +349,11 @@ class Plan:
 
 def plan_of(resolution: Resolution, reasons: Mapping[bytes, str]) -> Plan:
     """The plan that a resolution stands for before anything has run."""
-    nodes = [node for node in resolution.nodes.values() if not node.inline]
+    known = (resolution.nodes.get(expression.key) for expression in walk(*resolution.roots))
+    nodes = [node for node in known if node is not None and not node.inline]
 
     def titles(*hows: How) -> tuple[str, ...]:
-        return tuple(title(node.expression) for node in nodes if node.how in hows)
+        return tuple(node.title for node in nodes if node.how in hows)
 
-    runs = tuple(
-        (node.expression.key, title(node.expression), node.how is None) for node in nodes if node.how in ("run", None)
-    )
+    runs = tuple((node.expression.key, node.title, node.how is None) for node in nodes if node.how in ("run", None))
     return Plan(titles("hit", "cutoff"), runs, titles("kept"), titles("skipped"), reasons)

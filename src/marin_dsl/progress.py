@@ -27,6 +27,7 @@ class Report:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
         self._running: dict[str, _Running] = {}
+        self._settled: set[str] = set()
         self._done = self._failed = self._total = 0
         self._live: Live | None = None
         self._began = time.monotonic()
@@ -67,6 +68,8 @@ class Report:
             self._live.start()
 
     def _on_running(self, event: dict[str, Any]) -> None:
+        if event["call"] in self._settled:
+            return  # the news of the start came later than the outcome
         self._running[event["call"]] = _Running(event["title"])
         if self._live is None:
             self._say(f"  [cyan]…[/] {escape(event['title'])}")
@@ -80,7 +83,7 @@ class Report:
         self._say(f"  [dim]│ {escape(event['title'])}:[/] {escape(event['content'])}")
 
     def _on_ok(self, event: dict[str, Any]) -> None:
-        self._running.pop(event["call"], None)
+        self._settle(event["call"])
         if event["how"] == "cutoff":
             self._say(f"  [green]=[/] {escape(event['title'])}  [dim]its inputs came out equal; served[/]")
             self._total -= 1
@@ -88,8 +91,12 @@ class Report:
         self._done += 1
         self._say(f"  [green]✓[/] {escape(event['title'])}  [dim]{duration(event['seconds'])}[/]")
 
+    def _settle(self, call: str) -> None:
+        self._settled.add(call)
+        self._running.pop(call, None)
+
     def _on_failed(self, event: dict[str, Any]) -> None:
-        self._running.pop(event["call"], None)
+        self._settle(event["call"])
         if event["how"] == "kept":
             self._say(
                 f"  [red]✗[/] {escape(event['title'])}  [dim]kept from an earlier run:[/] {escape(event['reason'])}"
@@ -121,7 +128,7 @@ class Report:
         self._say(f"[bold]{', '.join(parts)}[/] in {duration(time.monotonic() - self._began)}")
 
     def _say(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True)
+        self.console.print(line, soft_wrap=True, emoji=False)
 
     def _view(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))

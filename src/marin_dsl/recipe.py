@@ -24,15 +24,13 @@ class Reference:
     key: bytes
 
 
-def structure(expression: Expression[Any], listing: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The record of an expression.
+def structure(expression: Expression[Any]) -> dict[str, Any]:
+    """The record of an expression; those it refers to are recorded on their own.
 
-    Args:
-        expression: what to record; those it refers to are recorded on their own.
-        listing: where the source text of its operator is stored.
+    The place of its operator's source text (`listing`) is left open.
     """
     return {
-        "operator": _operator_record(expression, listing),
+        "operator": _operator_record(expression),
         "payload": [base64.b64encode(piece).decode() for piece in expression.payload],
         "references": [format_digest(reference.key) for reference in expression.references],
         "title": title(expression),
@@ -40,7 +38,7 @@ def structure(expression: Expression[Any], listing: Mapping[str, Any] | None = N
     }
 
 
-def _operator_record(expression: Expression[Any], listing: Mapping[str, Any] | None) -> dict[str, Any]:
+def _operator_record(expression: Expression[Any]) -> dict[str, Any]:
     operator = expression.operator
     record: dict[str, Any] = {"name": operator.name, "identity": format_digest(operator.identity)}
     if isinstance(operator, Operator):
@@ -49,7 +47,7 @@ def _operator_record(expression: Expression[Any], listing: Mapping[str, Any] | N
             "version": operator.version,
             "code": format_digest(operator.code.digest),
             "pinned": operator.pinned,
-            "listing": listing,
+            "listing": None,
         }
     else:
         record["inline"] = True
@@ -69,11 +67,13 @@ def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def title(expression: Expression[Any]) -> str:
-    """A short text for people: the operator and the arguments that tell this call from its siblings.
+    """A short text for people: the title it was given, or the operator and the arguments that tell it from others.
 
     Scalars are shown with their names; an expression stands by the name of its operator when it is the only argument of
     its kind.
     """
+    if expression.annotations.title:
+        return expression.annotations.title
     operator = expression.operator
     found = decode(
         splice(expression.payload, (reference.key for reference in expression.references)),
@@ -86,8 +86,8 @@ def title(expression: Expression[Any]) -> str:
         return _inline_title(operator.name, found, by_key)
     scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, str | int | float)]
     inner = [_short_title(by_key[value.key]) for value in found.values() if isinstance(value, Reference)]
-    shown = scalars or inner[:1]
-    return f"{operator.short_name}({', '.join(shown)})" if shown else operator.short_name
+    shown = ", ".join(scalars or inner[:1])
+    return f"{operator.short_name}({shortened(shown, 60)})" if shown else operator.short_name
 
 
 def _inline_title(name: str, found: Mapping[str, Any], by_key: Mapping[bytes, Expression[Any]]) -> str:
@@ -118,7 +118,15 @@ def short(value: Any, limit: int = 60) -> str:
     >>> short([1, 2.5, "three"])
     "[1, 2.5, 'three']"
     """
-    text = _spelled(value)
+    return shortened(_spelled(value), limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters; what is cut off is marked.
+
+    >>> shortened("a long text", 7)
+    'a long…'
+    """
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -127,6 +135,8 @@ def _spelled(value: Any) -> str:
         return f"<{format_digest(value.key)[7:15]}>"
     if isinstance(value, Named):
         return f"{value.name.rpartition(':')[2].rpartition('.')[2]}({_spelled_items(value.fields)})"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(_spelled, value))) + "}" if value else f"{type(value).__name__}()"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_spelled(key)}: {_spelled(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -131,7 +131,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
 
 def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
     """An expression fits unless both types are plain classes and neither is a kind of the other."""
-    given = getattr(value.operator, "result_hint", None)
+    given: Any = getattr(value.operator, "result_hint", None)
     if not _plain(given) or any(_may_be(given, kind) for kind in _alternatives(hint)):
         return None
     return f"is the result of {value.operator.name}, a {spell(given)}; expected {spell(hint)}"

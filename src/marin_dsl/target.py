@@ -29,6 +29,7 @@ def resolve(target: str) -> Any:
     place, separator, name = target.rpartition(":")
     if not separator or not place or not name:
         raise TargetMissing(f"`{target}` is no target; write package.module:name or path/to/file.py:name")
+    importlib.invalidate_caches()
     module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
     found = module
     for part in name.split("."):
@@ -68,4 +69,13 @@ def _from_file(path: Path) -> ModuleType:
         folder = folder.parent
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    return importlib.import_module(".".join(path.relative_to(folder).with_suffix("").parts))
+    name = ".".join(path.relative_to(folder).with_suffix("").parts)
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise TargetMissing(f"{path} cannot be imported: `{name}` is no module name; rename the file")
+    module = importlib.import_module(name)
+    if Path(str(module.__file__)).resolve() != path:
+        raise TargetMissing(
+            f"{path} would be imported as `{name}`, and that is {module.__file__ or 'a built-in module'} already; "
+            "rename the file, or put it into a package (a folder with __init__.py)"
+        )
+    return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import resource
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Task:
         title: what people call this node.
         run: id of the run that wants it.
         environment: digest of the environment snapshot, as records write it.
+        code: digest of the operator's code, as records write it.
     """
 
     store: Store
@@ -49,6 +51,7 @@ class Task:
     title: str
     run: str
     environment: str
+    code: str
 
 
 @attrs.frozen(eq=False)
@@ -103,11 +106,14 @@ def _run(task: Task, current: Context, started: float) -> Answer:
         kind = "raised"
         value = task.operator.signature.call(task.operator.function, arguments)
         kind = "unstorable"
-        stored = task.store.put_encoded(encode_with_leaves(value))
-        observations = {name: task.store.put(seen).as_record() for name, seen in current.observations.items()}
-    except (Cancelled, KeyboardInterrupt, StoreUnavailable):
+        with _named(f"the result of {task.title}"):
+            stored = task.store.put_encoded(encode_with_leaves(value))
+        observations = _observed(task, current)
+    except (Cancelled, StoreUnavailable):
         raise
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # elsewhere no Ctrl-C arrives: the operator itself raised it
         return _failed(task, current, kind, error, started)
     record = _provenance(task, current, started)
     record |= {
@@ -117,6 +123,23 @@ def _run(task: Task, current: Context, started: float) -> Answer:
     }
     visible = task.store.commit(task.call, record)
     return Answer(StoredValue.from_record(visible["value"]), None, True, record["provenance"]["seconds"])
+
+
+def _observed(task: Task, current: Context) -> dict[str, Any]:
+    found = {}
+    for name, seen in current.observations.items():
+        with _named(f"the observation `{name}` of {task.title}"):
+            found[name] = task.store.put(seen).as_record()
+    return found
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say of what the complaint is that something has no encoding."""
+    try:
+        yield
+    except Unencodable as error:
+        raise Unencodable(f"{what} cannot be stored: {error}") from None
 
 
 def _arguments(task: Task) -> dict[str, Any]:
@@ -133,20 +156,34 @@ def _arguments(task: Task) -> dict[str, Any]:
 def _failed(task: Task, current: Context, kind: FailureKind, error: BaseException, started: float) -> Answer:
     if isinstance(error, LeafMissing) and kind == "raised":
         kind = "lost"
-    cause = type(error)
-    name = cause.__qualname__ if cause.__module__ == "builtins" else f"{cause.__module__}.{cause.__qualname__}"
-    message = str(error)
-    if isinstance(error, Unencodable):
-        message = f"the result of {task.title} cannot be stored: {error}"
     record = _provenance(task, current, started)
     record["failure"] = {
         "kind": kind,
-        "exception": name,
-        "message": message,
+        "exception": exception_name(error),
+        "message": exception_text(error),
         "traceback": _formatted(error, task.operator.function),
     }
     number = task.store.fail(task.call, record)
     return Answer(None, failure_of({**record, "number": number}), True, record["provenance"]["seconds"])
+
+
+def refuse(task: Task, kind: FailureKind, error: BaseException) -> Answer:
+    """Record that a call came to nothing without an answer from a worker."""
+    return attrs.evolve(_failed(task, Context(task.call), kind, error, time.time()), ran=False)
+
+
+def exception_name(error: BaseException) -> str:
+    """What records call an exception: its qualified name, without the module if that is `builtins`."""
+    cause = type(error)
+    return cause.__qualname__ if cause.__module__ == "builtins" else f"{cause.__module__}.{cause.__qualname__}"
+
+
+def exception_text(error: BaseException) -> str:
+    """The message of an exception, whatever its class makes of that."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"(its message cannot be shown: {type(problem).__qualname__} in __str__)"
 
 
 def failure_of(record: dict[str, Any]) -> Failed:
@@ -168,7 +205,10 @@ def _formatted(error: BaseException, function: Any) -> str:
     frame = found
     while frame is not None and frame.tb_frame.f_code is not code:
         frame = frame.tb_next
-    return "".join(traceback.format_exception(type(error), error, frame or found))
+    try:
+        return "".join(traceback.format_exception(type(error), error, frame or found))
+    except Exception:  # attributes of the exception that are not what they should be
+        return "".join(traceback.format_tb(frame or found)) + exception_name(error)
 
 
 def _provenance(task: Task, current: Context, started: float) -> dict[str, Any]:
@@ -176,7 +216,7 @@ def _provenance(task: Task, current: Context, started: float) -> dict[str, Any]:
     return {
         "call": format_digest(task.call),
         "title": task.title,
-        "operator": {"name": operator.name, "version": operator.version, "code": format_digest(operator.code.digest)},
+        "operator": {"name": operator.name, "version": operator.version, "code": task.code},
         "output": list(current.lines),
         "provenance": {
             "run": task.run,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from marin_dsl.expression import Expression
 from marin_dsl.pages.collect import collect
 from marin_dsl.pages.content import Page
 from marin_dsl.pages.render import write_site
 from marin_dsl.store import Store
+
+
+class NotAPage(TypeError):
+    """The value of an expression that is to be rendered is no page."""
 
 
 def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site: Path, store: Store) -> list[Path]:
@@ -24,18 +30,32 @@ def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site:
         store: where they were evaluated.
 
     Raises:
-        TypeError: a value is no page.
+        NotAPage: a value is no page.
         LookupError: the store has no record of an expression.
     """
-    rendered = {}
+    rendered: dict[str, Any] = {}
     for expression, page in zip(expressions, pages, strict=True):
         if not isinstance(page, Page):
-            raise TypeError(f"the value of {expression!r} is a {type(page).__name__}: a page operator returns a Page")
-        rendered[_slug(expression, page)] = (page, collect(store, page, expression.key))
+            raise NotAPage(f"the value of {expression!r} is a {type(page).__name__}: a page operator returns a Page")
+        evidence = collect(store, page, expression.key)
+        if expression.label is not None:
+            evidence = attrs.evolve(evidence, label=str(expression.label))
+        rendered[_free(_slug(expression, page), expression, rendered)] = (page, evidence)
     write_site(rendered, site)
     return [(site / f"{slug}.html").absolute() for slug in rendered]
 
 
+def _free(slug: str, expression: Expression[Any], taken: Mapping[str, Any]) -> str:
+    """A name that no other page of the site has: with the version, or else with the beginning of the key."""
+    version = _plain(expression.label.version) if expression.label else ""
+    names = (slug, f"{slug}-{version}" if version else slug, f"{slug}-{expression.key.hex()[:8]}")
+    return next((name for name in names if name not in taken), names[-1])
+
+
 def _slug(expression: Expression[Any], page: Page) -> str:
     name = expression.label.name if expression.label else page.title.lower()
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "page"
+    return _plain(name) or "page"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")
