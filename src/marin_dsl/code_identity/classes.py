@@ -19,7 +19,8 @@ _BOOKKEEPING = {
     "__match_args__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__",
     "__dataclass_fields__", "__attrs_attrs__", "__attrs_props__", "__attrs_own_setattr__", "__attrs_base_of_slotted__",
     "_fields", "_field_defaults", "_is_protocol", "_is_runtime_protocol", "__protocol_attrs__",
-    "__non_callable_proto_members__", "__required_keys__", "__optional_keys__", "__total__", "__readonly_keys__",
+    "__callable_proto_members_only__", "__non_callable_proto_members__",
+    "__required_keys__", "__optional_keys__", "__total__", "__readonly_keys__",
     "__mutable_keys__", "__closed__", "__extra_items__", "__type_params__", "__abstractvars__", "__abstractclassvars__",
     "__classcell__", "__classdictcell__",
 }  # fmt: skip
@@ -139,7 +140,8 @@ def _is_generated(kind: type, label: str, member: object) -> bool:
         return False
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and function.__globals__.get("__name__") != kind.__module__:
         return True
-    if label in _GENERATED and function.__code__.co_filename.startswith(("<string>", "<attrs generated")):
+    made_from_text = function.__code__.co_filename.startswith(("<string>", "<attrs generated"))
+    if label in _GENERATED and (made_from_text or function.__module__ == "dataclasses"):
         return True
     return label.startswith("__") and _is_made_elsewhere(kind, function)
 

@@ -52,7 +52,7 @@ def _digest_circle(members: Sequence[Node]) -> None:
     classes = 0
     while len(set(names.values())) > classes:
         classes = len(set(names.values()))
-        names = {member: _sha256(b"round", name, _over(member, names)) for member, name in names.items()}
+        names = {member: hashlib.sha256(name + _over(member, names)).digest() for member, name in names.items()}
     unit = _sha256(b"unit", *sorted(set(names.values())))
     for member, name in names.items():
         member.digest = _sha256(b"member", unit, name)

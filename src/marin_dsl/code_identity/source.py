@@ -96,17 +96,30 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _node_of(code: types.CodeType, candidates: "list[Definition] | tuple[()]") -> Definition | None:
     if len(candidates) <= 1:
         return candidates[0] if candidates else None
-    ends = list(code.co_positions())[-1]  # several lambdas in a line: the last instruction returns the body
-    for node in candidates:
-        body = node.body
-        if isinstance(node, ast.Lambda) and ends == (
-            body.lineno,
-            body.end_lineno,
-            body.col_offset,
-            body.end_col_offset,
-        ):
-            return node
-    return None
+    lambdas = [node for node in candidates if isinstance(node, ast.Lambda)]
+    # several in a line: the smallest body around all instructions (columns 0 to 0 mean that there is no place)
+    places = [(p[0], p[2], p[1], p[3]) for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)]
+    if not places:
+        return next((node for node in lambdas if _alone(node) == _literally(code)), None)
+    start, end = min(place[:2] for place in places), max(place[2:] for place in places)
+    around = [node for node in lambdas if _contains(node.body, start, end)]
+    return min(around, key=lambda node: (node.body.end_lineno - node.body.lineno, _width(node.body)), default=None)
+
+
+def _alone(node: ast.Lambda) -> tuple:
+    return _literally(next(_codes(compile(ast.Expression(node), "<source>", "eval", dont_inherit=True))))
+
+
+def _literally(code: types.CodeType) -> tuple:
+    return code.co_code, tuple(map(constant, code.co_consts)), code.co_varnames
+
+
+def _contains(node: ast.expr, start: tuple[int, int], end: tuple[int, int]) -> bool:
+    return (node.lineno, node.col_offset) <= start and end <= (node.end_lineno, node.end_col_offset)
+
+
+def _width(node: ast.expr) -> int:
+    return node.end_col_offset - node.col_offset
 
 
 @functools.lru_cache(maxsize=8192)

@@ -1,5 +1,6 @@
 """What values consist of: constants, containers, instances, callables of every make."""
 
+import collections
 import enum
 import functools
 import logging
@@ -39,7 +40,7 @@ def describe(walk: Exploration, value: object, where: str) -> Iterable[Part]:
         if encoded is None and isinstance(value, ATOMS):
             encoded = constant(value)
         if encoded is not None:
-            if ":" not in where and "__" not in where:
+            if ":" not in where and not where.rpartition(".")[2].startswith("__"):
                 walk.show_constant(where, value, encoded)
             return [b"value", encoded]
     operator = _operator_parts(walk, value, where)
@@ -232,12 +233,28 @@ def _foreign_instance(walk: Exploration, value: object, where: str) -> Iterable[
     if inside is not value:
         options = {n: v for n, v in getattr(value, "__dict__", {}).items() if is_plain(v) and not n.startswith("__")}
         return [b"wrapper", _type_name(value), walk.node(inside, where), walk.node(options, f"{where}: options")]
-    fields = field_values(value)
+    fields = field_values(value) or _contents(value)
+    called = getattr(value, "__name__", "")
     if fields is None:
-        walk.note(f"{where} is a {_type_name(value)}, which has no encoding: only its type counts")
+        if not called:
+            walk.note(f"{where} is a {_type_name(value)}, which has no encoding: only its type counts")
         fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if _is_of_project(walk, v)}
     named = [(n, walk.node(v, f"{where}: {n}")) for n, v in sorted(fields.items())]
-    return [b"instance of", _type_name(value), *(part for pair in named for part in pair)]
+    return [b"instance of", _type_name(value), f"{called}", *(part for pair in named for part in pair)]
+
+
+def _contents(value: object) -> dict[str, object] | None:
+    """What the containers of the standard library hold, in order where they have one."""
+    match value:
+        case collections.OrderedDict():
+            return {"items": list(value.items())}
+        case collections.defaultdict():
+            return {"default": value.default_factory, "items": dict(value)}
+        case collections.deque():
+            return {"items": list(value), "length": value.maxlen}
+        case dict() | types.MappingProxyType() | collections.UserDict():
+            return {"items": dict(value)}
+    return None
 
 
 def _is_of_project(walk: Exploration, value: object) -> bool:
