@@ -18,7 +18,7 @@ class RotaryTable(NamedTuple):
     sine: Float[Array, "length half"]
 
 
-def rotary_table(length: int, head_size: int, theta: float) -> RotaryTable:
+def rotary_table(length: int, head_size: int, theta: float | Float[Array, ""]) -> RotaryTable:
     """The angles of positions ``0 .. length - 1``, in fp32.
 
     Source: Su et al. 2021, "RoFormer" (arXiv 2104.09864).

@@ -1,9 +1,13 @@
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from beartype import beartype
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError, jaxtyped
 
 from marin_kernels import causal_attention
 from marin_kernels.attention import visible
@@ -125,14 +129,15 @@ def test_heads_that_do_not_divide_are_refused():
 
 
 def test_wrong_shapes_are_refused_at_the_signature():
-    query = jnp.zeros((1, 4, 2, 2))
-    with pytest.raises(Exception, match="key"):
-        causal_attention(query, jnp.zeros((1, 5, 2, 2)), jnp.zeros((1, 5, 2, 2)))
+    query, longer = jnp.zeros((1, 4, 2, 2)), jnp.zeros((1, 5, 2, 2))
+    checked = jaxtyped(typechecker=beartype)(inspect.unwrap(causal_attention))
+    with pytest.raises(TypeCheckError, match=r"parameter of .* with argument|key"):
+        checked(query, longer, longer)
 
 
 def test_an_unknown_implementation_is_refused_with_the_known_ones():
     x = jnp.zeros((1, 4, 2, 2))
     # The run-time type checker of these tests objects first; without it the function's own message appears.
-    unchecked = causal_attention.__wrapped__
+    unchecked = inspect.unwrap(causal_attention)
     with pytest.raises(ValueError, match="unknown implementation 'flash'; choose one of 'reference', 'folded'"):
         unchecked(x, x, x, implementation="flash")

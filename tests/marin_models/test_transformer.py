@@ -1,0 +1,167 @@
+import attrs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import TINY, tiny_model
+
+from marin_models import TransformerConfig, transformer
+
+SHAPE = {"vocabulary": 17, "width": 8, "layers": 2, "heads": 4, "key_value_heads": 2, "feed_forward": 12}
+
+
+def tokens(seed=0, batch=2, length=7):
+    return jax.random.randint(jax.random.key(seed), (batch, length), 0, TINY.vocabulary)
+
+
+@jax.jit
+def logits(model, tokens, segment_ids=None):
+    return model(tokens, segment_ids)
+
+
+def norm(x, scale, epsilon=1e-6):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + epsilon) * scale
+
+
+def turned(x, theta):
+    """[length, size] rotated as complex numbers."""
+    half = x.shape[-1] // 2
+    angles = np.arange(len(x))[:, None] * theta ** (-np.arange(half) / half)
+    pairs = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
+    return np.concatenate([pairs.real, pairs.imag], axis=-1)
+
+
+def plain_attention(layer, x, config):
+    size, out = config.head_size, []
+    for head in range(config.heads):
+        shared = head // (config.heads // config.key_value_heads)
+        own, common = slice(head * size, (head + 1) * size), slice(shared * size, (shared + 1) * size)
+        query = turned(norm(x @ layer.query[:, own], layer.query_norm.scale), config.rope_theta)
+        key = turned(norm(x @ layer.key[:, common], layer.key_norm.scale), config.rope_theta)
+        scores = np.where(np.tril(np.ones((len(x), len(x)))) > 0, query @ key.T / np.sqrt(size), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        out.append(weights / weights.sum(-1, keepdims=True) @ (x @ layer.value[:, common]))
+    return np.concatenate(out, axis=-1) @ layer.output
+
+
+def plain_logits(model, row):
+    """The architecture written out in numpy, in double precision, one row and one layer at a time."""
+    model = jax.tree.map(lambda x: np.asarray(x, np.float64), model)
+    x = model.embedding[row]
+    for index in range(model.config.layers):
+        block = jax.tree.map(lambda leaf, index=index: leaf[index], model.blocks)
+        x = x + plain_attention(block.attention, norm(x, block.attention_norm.scale), model.config)
+        y, feed_forward = norm(x, block.feed_forward_norm.scale), block.feed_forward
+        gate = y @ feed_forward.gate
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ feed_forward.up)) @ feed_forward.down
+    head = model.embedding.T if model.separate_head is None else model.separate_head
+    return norm(x, model.final_norm.scale) @ head
+
+
+def perturbed(model, seed=5):
+    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_equal_the_architecture_written_out(tied):
+    model = perturbed(tiny_model(config=attrs.evolve(TINY, tied_head=tied)))
+    found = logits(model, tokens())
+    assert found.dtype == jnp.float32
+    for row, wanted in zip(found, tokens(), strict=True):
+        np.testing.assert_allclose(row, plain_logits(model, np.asarray(wanted)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_reference_attention_gives_the_same_logits():
+    model = perturbed(tiny_model())
+    plain = tiny_model(config=attrs.evolve(TINY, attention="reference"))
+    plain = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(model))
+    np.testing.assert_allclose(logits(model, tokens()), logits(plain, tokens()), rtol=1e-5, atol=1e-5)
+
+
+def test_logits_do_not_depend_on_later_tokens():
+    changed = tokens().at[:, 4:].set(0)
+    np.testing.assert_array_equal(logits(tiny_model(), tokens())[:, :4], logits(tiny_model(), changed)[:, :4])
+
+
+def test_packed_documents_do_not_see_each_other():
+    model, row = perturbed(tiny_model()), tokens(batch=1, length=8)
+    segments = jnp.array([[0, 0, 0, 1, 1, 1, 1, 1]])
+    packed = logits(model, row, segments)
+    changed = logits(model, row.at[:, :3].set(0), segments)
+    np.testing.assert_array_equal(packed[:, 3:], changed[:, 3:])
+    # Rotary positions are relative, so a packed document reads as it would alone.
+    np.testing.assert_allclose(packed[:, 3:], logits(model, row[:, 3:]), rtol=1e-4, atol=1e-4)
+
+
+def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
+    model = perturbed(tiny_model())
+    unrolled = logits(model, tokens())
+    monkeypatch.setattr(transformer, "UNROLLED_LAYERS", 0)
+    scanned = jax.jit(lambda model, tokens: model(tokens))(model, tokens())
+    np.testing.assert_allclose(scanned, unrolled, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_activations_stay_near_float32():
+    model = tiny_model()
+    low = tiny_model(config=attrs.evolve(TINY, dtype="bfloat16"))
+    assert low.hidden(tokens()).dtype == jnp.bfloat16
+    assert low.embedding.dtype == jnp.float32
+    exact = logits(model, tokens())
+    np.testing.assert_allclose(logits(low, tokens()), exact, atol=3e-2 * float(jnp.abs(exact).max()))
+
+
+def test_a_fresh_model_knows_nothing():
+    config = TransformerConfig(512, width=32, layers=2, heads=2, key_value_heads=1, feed_forward=64)
+    model = tiny_model(config=config)
+    row = jax.random.randint(jax.random.key(1), (4, 32), 0, 512)
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits(model, row)), row[..., None], axis=-1)
+    assert abs(-float(chosen.mean()) - np.log(512)) < 0.3
+
+
+def test_layers_start_different_and_equal_keys_start_equal():
+    query = tiny_model().blocks.attention.query
+    assert np.abs(query[0] - query[1]).max() > 0.01
+    np.testing.assert_array_equal(query, tiny_model().blocks.attention.query)
+    assert np.abs(query - tiny_model(seed=1).blocks.attention.query).max() > 0.01
+
+
+def test_initial_deviations_are_the_documented_ones():
+    config = TransformerConfig(64, width=64, layers=2, heads=2, key_value_heads=2, feed_forward=256, initial_scale=0.4)
+    model = tiny_model(config=config)
+    np.testing.assert_allclose(np.std(model.blocks.feed_forward.gate), 0.4 / 8, rtol=0.05)
+    np.testing.assert_allclose(np.std(model.blocks.feed_forward.down), 0.4 / 16 / 2, rtol=0.05)
+    np.testing.assert_allclose(np.std(model.embedding), 0.4 / 8, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary": 1}, "vocabulary must be an integer of at least 2, not 1"),
+        ({"layers": 0}, "layers must be an integer of at least 1, not 0"),
+        ({"layers": 2.0}, r"layers must be an integer of at least 1, not 2\.0"),
+        ({"heads": True}, "heads must be an integer of at least 1, not True"),
+        ({"heads": 3}, "width 8 is not a multiple of 3 heads; change one of them or give head_size"),
+        ({"key_value_heads": 3}, "4 heads cannot share 3 key_value_heads equally; make heads a multiple"),
+        ({"head_size": 3}, "head_size 3 is odd"),
+        ({"rope_theta": 0.0}, r"rope_theta must be a finite number above 0, not 0\.0"),
+        ({"norm_epsilon": float("nan")}, "norm_epsilon must be a finite number above 0, not nan"),
+        ({"dtype": "float16"}, "dtype must be one of 'float32', 'bfloat16', not 'float16'"),
+        ({"attention": "flash"}, "attention must be one of 'reference', 'folded', not 'flash'"),
+        ({"tied_head": "no"}, "tied_head must be one of False, True, not 'no'"),
+    ],
+)
+def test_an_impossible_shape_is_refused_with_what_is_possible(change, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(**{**SHAPE, **change})
+
+
+def test_the_head_size_follows_from_width_and_heads_unless_given():
+    assert TransformerConfig(**SHAPE).head_size == 2
+    assert TransformerConfig(**SHAPE, head_size=16).head_size == 16
+    assert TransformerConfig(**SHAPE) == TransformerConfig(**SHAPE, head_size=2)
+
+
+def test_configs_of_equal_fields_are_one_compilation_key():
+    assert hash(TransformerConfig(**SHAPE)) == hash(TransformerConfig(**SHAPE))

@@ -1,0 +1,31 @@
+"""Models, runs and data small enough for tests; equal configs share compiled programs between tests."""
+
+import functools
+
+import jax
+import numpy as np
+
+from marin_models import Mixture, OptimizerConfig, TrainingConfig, Transformer, TransformerConfig
+
+TINY = TransformerConfig(vocabulary=17, width=8, layers=2, heads=4, key_value_heads=2, feed_forward=12, head_size=4)
+ADAMW = OptimizerConfig("adamw", 0.02)
+MUON = OptimizerConfig("muon", 0.02, adam_learning_rate=0.01)
+SHORT = TrainingConfig(steps=13, batch=4, length=6, seed=3)
+
+
+@functools.cache
+def tiny_model(seed=0, config=TINY):
+    return build(seed, config)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def build(seed, config):
+    return Transformer(config, key=jax.random.key(seed))
+
+
+def counting_stream(size=200, vocabulary=17):
+    return (np.arange(size) % vocabulary).astype(np.uint16)
+
+
+def tiny_mixture():
+    return Mixture({"up": counting_stream(), "down": counting_stream()[::-1]}, {"up": 3, "down": 1})
