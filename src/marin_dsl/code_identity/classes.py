@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import types
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import attrs
 
@@ -88,7 +89,7 @@ def _heading(kind: type) -> str:
     return f"class {kind.__name__}({bases}):\n{fields}"
 
 
-def _fields(walk: Exploration, kind: type, name: str) -> Iterator[Part]:
+def _fields(walk: Exploration, kind: Any, name: str) -> Iterator[Part]:
     if issubclass(kind, enum.Enum):
         for label, member in kind.__members__.items():
             yield from (label, walk.node(member._value_, f"{name}.{label}"))
@@ -109,9 +110,9 @@ def _fields(walk: Exploration, kind: type, name: str) -> Iterator[Part]:
 
 
 def _default(walk: Exploration, field: object, where: str) -> Iterator[Part]:
-    default = getattr(field, "default", attrs.NOTHING)
+    default: Any = getattr(field, "default", attrs.NOTHING)
     factory = getattr(field, "default_factory", dataclasses.MISSING)
-    if isinstance(default, attrs.Factory):
+    if type(default) is attrs.Factory:
         yield from (b"factory", f"{default.takes_self}", walk.node(default.factory, f"{where}: factory"))
     elif factory is not dataclasses.MISSING:
         yield from (b"factory", walk.node(factory, f"{where}: factory"))

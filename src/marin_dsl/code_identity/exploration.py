@@ -9,6 +9,7 @@ import importlib.util
 import reprlib
 import types
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
@@ -207,7 +208,7 @@ class Exploration:
             if not self.territory.holds_module(module):
                 self._warn_of((*asked, *wanted.attributes), name)
                 return Node().fill([b"foreign", public_name(module, ".".join([*asked, *wanted.attributes]))])
-            value: object = importlib.import_module(module)
+            value: Any = importlib.import_module(module)
         except Exception as error:  # the project's code ran, and may raise anything
             self.note(f"{name}: cannot import {wanted.module or '.'} to see it ({type(error).__name__}: {error})")
             return Node().fill([b"not importable", wanted.module, wanted.name or "", *wanted.attributes])

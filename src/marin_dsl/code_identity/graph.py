@@ -93,7 +93,7 @@ def _components(root: Node) -> Iterator[list[Node]]:
 
 
 def _popped(path: list[Node], until: Node, on_path: set[Node]) -> list[Node]:
-    component = []
+    component: list[Node] = []
     while not component or component[-1] is not until:
         component.append(path.pop())
     on_path.difference_update(component)

@@ -47,7 +47,9 @@ def code_identity(
         An identity whose digest is the same for the same code in any process, on any supported Python, anywhere.
     """
     if encode is None:
-        from marin_dsl.encoding import encode
+        from marin_dsl.encoding import encode as canonical
+
+        encode = canonical
     walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes))
     root = walk.node(function, getattr(function, "__qualname__", type(function).__name__))
     included = [walk.node(part, f"included: {position}") for position, part in enumerate(includes)]
@@ -58,7 +60,7 @@ def code_identity(
 
 def diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """The difference between two listings as a unified diff, definition by definition; empty when there is none."""
-    parts = []
+    parts: list[str] = []
     for name in sorted({*old, *new}):
         before, after = (listing.get(name, "").splitlines(keepends=True) for listing in (old, new))
         parts += difflib.unified_diff(before, after, f"{name} (before)", f"{name} (after)")

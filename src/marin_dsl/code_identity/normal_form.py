@@ -8,7 +8,7 @@ occurrence, to be looked up when the function is at hand.
 import ast
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .scopes import Imported, Scope, evaluated_outside, imports, parameters, scopes_of
 
@@ -81,7 +81,7 @@ def constant(value: object) -> bytes:
 class _Writer:
     """Writes one definition. An explicit stack: expressions nest deeper than Python calls do."""
 
-    def __init__(self, definition: ast.AST) -> None:
+    def __init__(self, definition: Any) -> None:
         self.scopes = scopes_of(definition)
         self.out: list[bytes] = []
         self.references: list[Outer | Imported] = []
@@ -131,7 +131,7 @@ class _Writer:
             return scope.kind != "class" and isinstance(statement.target, ast.Name)
         return isinstance(statement, _WITHOUT_EFFECT)
 
-    def _body(self, definition: ast.AST, scope: Scope) -> list[_Item]:
+    def _body(self, definition: Any, scope: Scope) -> list[_Item]:
         if isinstance(definition, ast.Lambda):
             return [(definition.body, scope)]
         return self._block(definition.body, scope)
@@ -141,9 +141,9 @@ class _Writer:
         stars = f",{arguments.vararg is not None:d},{arguments.kwarg is not None:d}"
         return [b"<", (counts + stars).encode(), *(framed(name) for name in parameters(arguments)), b">"]
 
-    def _nested(self, node: ast.AST, scope: Scope) -> list[_Item]:
+    def _nested(self, node: Any, scope: Scope) -> list[_Item]:
         which = [bytes(str([d is not None for d in node.args.kw_defaults]), "ascii")] if node.args.kw_defaults else []
-        outside = [b"[", *((part, scope) for part in evaluated_outside(node)), b"]"]
+        outside: list[_Item] = [b"[", *((part, scope) for part in evaluated_outside(node)), b"]"]
         counts = b"%d,%d" % (len(getattr(node, "decorator_list", ())), len(node.args.defaults))
         inner = self.scopes.of_node[node]
         return [counts, *which, *outside, *self._signature(node.args), *self._body(node, inner), b")"]
@@ -203,11 +203,12 @@ class _Writer:
 
     def _JoinedStr(self, node: ast.JoinedStr, scope: Scope) -> list[_Item]:  # noqa: N802
         parts = _joined(node.values)
-        if all(isinstance(part, str) for part in parts):
-            return [constant("".join(parts))]
+        texts = [part for part in parts if isinstance(part, str)]
+        if len(texts) == len(parts):
+            return [constant("".join(texts))]
         return [b"(Joined", *self._parts(parts, scope), b")"]
 
-    def _parts(self, parts: list[str | ast.AST], scope: Scope) -> list[_Item]:
+    def _parts(self, parts: list[Any], scope: Scope) -> list[_Item]:
         return [constant(part) if isinstance(part, str) else (part, scope) for part in parts]
 
     def _FormattedValue(self, node: ast.FormattedValue, scope: Scope) -> list[_Item]:  # noqa: N802
@@ -224,7 +225,7 @@ class _Writer:
     def _NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> list[_Item]:  # noqa: N802
         return [b"(NamedExpr", *self._binding(node.target.id, scope), (node.value, scope), b")"]
 
-    def _comprehension_of(self, node: ast.AST, scope: Scope) -> list[_Item]:
+    def _comprehension_of(self, node: Any, scope: Scope) -> list[_Item]:
         inner = self.scopes.of_node[node]
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         items: list[_Item] = [b"(", type(node).__name__.encode(), *((part, inner) for part in parts)]
@@ -269,6 +270,7 @@ class _Writer:
         if outward is not None:
             return [self._reference(outward)]
         owner, _ = scope.owner(node.id)
+        assert owner is not None
         items = self._local(node.id, owner)
         if owner.kind == "class":
             return [*items, self._reference(Outer(node.id))]
@@ -298,9 +300,9 @@ class _Writer:
         return b"@"
 
 
-def _joined(values: Iterable[ast.AST]) -> list[str | ast.AST]:
+def _joined(values: Iterable[ast.AST]) -> list[Any]:
     """The parts of an f-string with neighbouring texts merged: Pythons differ in how they split them."""
-    parts: list[str | ast.AST] = []
+    parts: list[Any] = []
     for value in values:
         for part in _joined(value.values) if isinstance(value, ast.JoinedStr) else [value]:
             text = part.value if isinstance(part, ast.Constant) else part

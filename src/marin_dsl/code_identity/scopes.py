@@ -7,7 +7,7 @@ comprehensions and type parameters differently from version to version).
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -64,7 +64,7 @@ class Scopes:
 _Visit = tuple[ast.AST, Scope]
 
 
-def scopes_of(definition: ast.AST) -> Scopes:
+def scopes_of(definition: Any) -> Scopes:
     """The scopes of a function definition or lambda and of everything nested in it."""
     found = Scopes()
     stack: list[_Visit] = [(child, scope) for child, scope in _inside(definition, None, found)]
@@ -82,7 +82,7 @@ def parameters(arguments: ast.arguments) -> list[str]:
     return [argument.arg for argument in every if argument is not None]
 
 
-def _inside(definition: ast.AST, parent: Scope | None, found: Scopes) -> list[_Visit]:
+def _inside(definition: Any, parent: Scope | None, found: Scopes) -> list[_Visit]:
     scope = Scope("class" if isinstance(definition, ast.ClassDef) else "function", parent)
     found.of_node[definition] = scope
     if not isinstance(definition, ast.ClassDef):
@@ -110,7 +110,7 @@ def _children(node: ast.AST, scope: Scope, found: Scopes) -> Iterator[_Visit]:
                 yield from ((child, scope) for child in values if isinstance(child, ast.AST))
 
 
-def evaluated_outside(node: ast.AST) -> list[ast.expr]:
+def evaluated_outside(node: Any) -> list[ast.expr]:
     """The parts of a nested definition evaluated in the scope around it: decorators, bases, defaults."""
     parts = list(getattr(node, "decorator_list", ()))
     if isinstance(node, ast.ClassDef):
@@ -118,7 +118,7 @@ def evaluated_outside(node: ast.AST) -> list[ast.expr]:
     return parts + node.args.defaults + [default for default in node.args.kw_defaults if default is not None]
 
 
-def _evaluated_inside(node: ast.AST) -> Iterator[ast.AST]:
+def _evaluated_inside(node: Any) -> Iterator[ast.AST]:
     yield from ([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
     for position, generator in enumerate(node.generators):
         yield from [generator.target, *generator.ifs, *([generator.iter] if position else [])]

@@ -14,6 +14,7 @@ import textwrap
 import tokenize
 import types
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import attrs
 
@@ -35,7 +36,7 @@ class Source:
         same = self.definitions.get(_essence(code), ())
         return min(same, key=lambda pair: _distance(pair[0], code))[1] if same else None
 
-    def excerpt(self, node: ast.AST) -> str:
+    def excerpt(self, node: Definition) -> str:
         """The source lines of a definition with its decorators, dedented."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         return textwrap.dedent("".join(self.lines[first - 1 : node.end_lineno]))
@@ -69,9 +70,9 @@ def parse(text: str) -> Source:
     """
     tree = ast.parse(text)
     nodes: dict[tuple[str, int], list[Definition]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, Definition):
-            nodes.setdefault(_place(node), []).append(node)
+    for found in ast.walk(tree):
+        if isinstance(found, Definition):
+            nodes.setdefault(_place(found), []).append(found)
     definitions: dict[object, list[tuple[types.CodeType, Definition]]] = {}
     for code in _codes(compile(tree, "<source>", "exec", dont_inherit=True)):
         node = _node_of(code, nodes.get((code.co_name, code.co_firstlineno), ()))
@@ -98,12 +99,14 @@ def _node_of(code: types.CodeType, candidates: "list[Definition] | tuple[()]") -
         return candidates[0] if candidates else None
     lambdas = [node for node in candidates if isinstance(node, ast.Lambda)]
     # several in a line: the smallest body around all instructions (columns 0 to 0 mean that there is no place)
-    places = [(p[0], p[2], p[1], p[3]) for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)]
+    places: list[Any] = [
+        (p[0], p[2], p[1], p[3]) for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)
+    ]
     if not places:
         return next((node for node in lambdas if _alone(node) == _literally(code)), None)
     start, end = min(place[:2] for place in places), max(place[2:] for place in places)
     around = [node for node in lambdas if _contains(node.body, start, end)]
-    return min(around, key=lambda node: (node.body.end_lineno - node.body.lineno, _width(node.body)), default=None)
+    return min(around, key=lambda node: _extent(node.body), default=None)
 
 
 def _alone(node: ast.Lambda) -> tuple:
@@ -114,12 +117,12 @@ def _literally(code: types.CodeType) -> tuple:
     return code.co_code, tuple(map(constant, code.co_consts)), code.co_varnames
 
 
-def _contains(node: ast.expr, start: tuple[int, int], end: tuple[int, int]) -> bool:
+def _contains(node: Any, start: tuple[int, int], end: tuple[int, int]) -> bool:
     return (node.lineno, node.col_offset) <= start and end <= (node.end_lineno, node.end_col_offset)
 
 
-def _width(node: ast.expr) -> int:
-    return node.end_col_offset - node.col_offset
+def _extent(node: Any) -> tuple[int, int]:
+    return node.end_lineno - node.lineno, node.end_col_offset - node.col_offset
 
 
 @functools.lru_cache(maxsize=8192)
@@ -154,4 +157,5 @@ def _outer_names(code: types.CodeType) -> Iterator[str]:
 def _written(code: types.CodeType) -> bytes:
     literals = [_written(c) if isinstance(c, types.CodeType) else constant(c) for c in code.co_consts]
     names = repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags))
-    return framed(b"".join(map(framed, [code.co_code, names, code.co_exceptiontable, *literals])))
+    parts: list[str | bytes] = [code.co_code, names, code.co_exceptiontable, *literals]
+    return framed(b"".join(map(framed, parts)))

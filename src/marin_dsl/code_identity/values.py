@@ -11,6 +11,7 @@ import threading
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from .classes import class_parts, field_values, unwrapped
 from .exploration import ATOMS, Excluded, Exploration, Part
@@ -19,6 +20,7 @@ from .normal_form import constant
 from .territory import public_name
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
+_CONTENT: tuple[Any, ...] = (*_CONTAINERS, str, bytes, int, float, complex)
 _BUILTIN_CALLABLES = (
     types.BuiltinFunctionType,
     types.MethodWrapperType,
@@ -27,6 +29,7 @@ _BUILTIN_CALLABLES = (
     types.ClassMethodDescriptorType,
 )
 _BY_TYPE_ONLY = (logging.Logger, type(threading.Lock()), type(threading.RLock()), threading.local)
+_GENERICS: tuple[Any, ...] = (types.GenericAlias, type(typing.List[int]))  # noqa: UP006
 _CALLABLES = (types.FunctionType, types.MethodType, functools.partial, type)
 
 
@@ -49,7 +52,8 @@ def describe(walk: Exploration, value: object, where: str) -> Iterable[Part]:
 
 def is_plain(value: object) -> bool:
     """Whether a value consists of numbers, texts and built-in containers of them, by exact type."""
-    stack, seen = [value], set()
+    stack: list[Any] = [value]
+    seen: set[int] = set()
     while stack:
         part = stack.pop()
         if type(part) in ATOMS or id(part) in seen:
@@ -61,7 +65,7 @@ def is_plain(value: object) -> bool:
     return True
 
 
-def _operator_parts(walk: Exploration, value: object, where: str) -> list[Part] | None:
+def _operator_parts(walk: Exploration, value: Any, where: str) -> list[Part] | None:
     """Operators: by their own identity, or, where that is their code, as part of this graph (they may be recursive)."""
     if isinstance(value, type) or not _has_identity(value):
         return None
@@ -106,7 +110,7 @@ def _parts(walk: Exploration, value: object, where: str) -> Iterable[Part]:
     return _data(walk, value, where)
 
 
-def _data(walk: Exploration, value: object, where: str) -> Iterable[Part]:
+def _data(walk: Exploration, value: Any, where: str) -> Iterable[Part]:
     match value:
         case _ if type(value) in _CONTAINERS:
             return _container(walk, value, where)
@@ -123,7 +127,7 @@ def _data(walk: Exploration, value: object, where: str) -> Iterable[Part]:
             return [b"singleton", repr(value)]
         case _ if isinstance(value, _BY_TYPE_ONLY):
             return [b"by type", _type_name(value)]
-        case types.GenericAlias() | typing._GenericAlias():
+        case _ if isinstance(value, _GENERICS):
             return [b"generic", *(walk.node(part, f"{where}: type") for part in (value.__origin__, value.__args__))]
         case types.UnionType():
             return [b"union", *(walk.node(part, f"{where}: type") for part in value.__args__)]
@@ -132,7 +136,7 @@ def _data(walk: Exploration, value: object, where: str) -> Iterable[Part]:
     return _instance(walk, value, where)
 
 
-def _container(walk: Exploration, value: object, where: str) -> Iterable[Part]:
+def _container(walk: Exploration, value: Any, where: str) -> Iterable[Part]:
     """A container with something in it that is no plain value; without order where it has none."""
     if isinstance(value, list | tuple):
         return [type(value).__name__, *(walk.node(part, f"{where}[{i}]") for i, part in enumerate(value))]
@@ -155,7 +159,7 @@ def _module(walk: Exploration, module: types.ModuleType) -> Iterable[Part]:
     return [b"module", *(part for pair in named for part in pair)]
 
 
-def _built_in(walk: Exploration, value: object, where: str) -> Iterable[Part]:
+def _built_in(walk: Exploration, value: Any, where: str) -> Iterable[Part]:
     owner = getattr(value, "__self__", None)
     if owner is None or isinstance(owner, types.ModuleType):
         kind = getattr(value, "__objclass__", None)
@@ -209,7 +213,7 @@ def _instance(walk: Exploration, value: object, where: str) -> Iterable[Part]:
 
 
 def _state(walk: Exploration, value: object, where: str) -> Iterator[Part]:
-    for base in (*_CONTAINERS, str, bytes, int, float, complex):
+    for base in _CONTENT:
         if isinstance(value, base):
             yield from (base.__name__, walk.node(base(value), f"{where}: content"))
     if isinstance(value, BaseException):
@@ -233,7 +237,8 @@ def _foreign_instance(walk: Exploration, value: object, where: str) -> Iterable[
     if inside is not value:
         options = {n: v for n, v in getattr(value, "__dict__", {}).items() if is_plain(v) and not n.startswith("__")}
         return [b"wrapper", _type_name(value), walk.node(inside, where), walk.node(options, f"{where}: options")]
-    fields = field_values(value) or _contents(value)
+    fields = field_values(value)
+    fields = _contents(value) if fields is None else fields
     called = getattr(value, "__name__", "")
     if fields is None:
         if not called:
