@@ -14,14 +14,15 @@ from marin_dsl.encoding.registry import Unencodable
 if TYPE_CHECKING:
     from marin_dsl.encoding.writer import Encoder
 
-_PLAIN = re.compile(r"[<>|][biufcSUMm]\d*(\[\w+\])?")
+_PLAIN = re.compile(r"[<|][biufcSUMm]\d*(\[\w+\])?")
 _TEXT_SCALARS = {"U": np.str_, "S": np.bytes_}
 
 
 def write_array(encoder: Encoder, value: Any) -> None:
     """Write an array or a scalar of NumPy, JAX or ml_dtypes.
 
-    A JAX array is written as the NumPy array of the same content.
+    A JAX array is written as the NumPy array of the same content. Layout is no part of a value: axes are written in C
+    order, numbers in little-endian order.
     """
     if isinstance(value, np.generic):
         encoder.write_tagged("NUMPY_SCALAR", *_scalar_parts(value))
@@ -44,7 +45,9 @@ def write_array(encoder: Encoder, value: Any) -> None:
 
 def _contiguous(value: Any) -> np.ndarray[Any, Any]:
     try:
-        return np.ascontiguousarray(value)
+        array = np.ascontiguousarray(value)
+        # The order of bytes is layout, as the order of axes in memory is: pickling changes it, machines differ in it.
+        return array.astype(array.dtype.newbyteorder("<")) if array.dtype.str[0] == ">" else array
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise Unencodable(
@@ -59,7 +62,8 @@ def _scalar_parts(value: np.generic) -> tuple[str, bytes]:
         return "U", str(value).encode("utf-8", "surrogatepass")
     if isinstance(value, np.bytes_):
         return "S", bytes(value)
-    return _dtype_name(value.dtype), value.tobytes()
+    dtype = value.dtype.newbyteorder("<")
+    return _dtype_name(dtype), np.asarray(value, dtype).tobytes()
 
 
 def _head() -> bytes:
