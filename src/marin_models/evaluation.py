@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from marin_kernels import token_cross_entropy
 from marin_models.parameters import unflatten
@@ -31,7 +31,7 @@ class ScoredWindows(NamedTuple):
 def document_bits(
     model_config: TransformerConfig,
     parameters: Mapping[str, np.ndarray],
-    documents: Sequence[Int[np.ndarray, " _"]],
+    documents: Sequence[Integer[np.ndarray, " _"]],
     *,
     length: int,
     start_token: int | None = None,
@@ -88,7 +88,7 @@ def document_bits(
 
 
 def scored_windows(
-    documents: Sequence[Int[np.ndarray, " _"]], *, length: int, stride: int, start_token: int | None
+    documents: Sequence[Integer[np.ndarray, " _"]], *, length: int, stride: int, start_token: int | None
 ) -> ScoredWindows:
     """Cut documents into windows that overlap by ``length - stride`` and score every token once."""
     tokens, scored, owners = [], [], []

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Integer, Key
 
 from marin_models.parameters import unflatten
 from marin_models.transformer import Transformer, TransformerConfig
@@ -16,7 +16,7 @@ SHORTEST_BUFFER = 64  # buffers are powers of two from here on, so that prompts 
 def generate(
     model_config: TransformerConfig,
     parameters: Mapping[str, np.ndarray],
-    prompt: Sequence[int] | Int[np.ndarray, " _"],
+    prompt: Sequence[int] | Integer[np.ndarray, " _"],
     count: int,
     *,
     temperature: float = 0.0,

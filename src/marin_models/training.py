@@ -136,13 +136,24 @@ class Run(NamedTuple):
     z_loss: Float[Array, ""]
 
 
-@functools.partial(jax.jit, static_argnames=("config", "kind"))
+@functools.partial(jax.jit, static_argnames="config")
+def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> Transformer:
+    """Fresh parameters drawn from ``seed``."""
+    return Transformer(config, key=jax.random.key(seed))
+
+
+@functools.partial(jax.jit, static_argnames="kind")
+def initial_moments(model: Transformer, hyperparameters: Hyperparameters, *, kind: OptimizerKind) -> PyTree:
+    """The state of an optimizer that has seen nothing."""
+    return optimizer(kind, hyperparameters).init(model)
+
+
 def initial_state(
-    seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
+    seed: int, hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
 ) -> TrainingState:
-    """Fresh parameters drawn from ``seed`` and an optimizer that has seen nothing."""
-    model = Transformer(config, key=jax.random.key(seed))
-    return TrainingState(model, optimizer(kind, hyperparameters).init(model), jnp.zeros((), jnp.int32))
+    """The state before the first step of a run."""
+    model = initial_model(seed, config=config)
+    return TrainingState(model, initial_moments(model, hyperparameters, kind=kind), jnp.zeros((), jnp.int32))
 
 
 def train_step(

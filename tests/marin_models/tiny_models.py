@@ -2,10 +2,10 @@
 
 import functools
 
-import jax
 import numpy as np
 
-from marin_models import Mixture, OptimizerConfig, TrainingConfig, Transformer, TransformerConfig
+from marin_models import Mixture, OptimizerConfig, TrainingConfig, TransformerConfig
+from marin_models.training import initial_model
 
 TINY = TransformerConfig(vocabulary=17, width=8, layers=2, heads=4, key_value_heads=2, feed_forward=12, head_size=4)
 ADAMW = OptimizerConfig("adamw", 0.02)
@@ -15,12 +15,7 @@ SHORT = TrainingConfig(steps=13, batch=4, length=6, seed=3)
 
 @functools.cache
 def tiny_model(seed=0, config=TINY):
-    return build(seed, config)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def build(seed, config):
-    return Transformer(config, key=jax.random.key(seed))
+    return initial_model(seed, config=config)
 
 
 def counting_stream(size=200, vocabulary=17):
