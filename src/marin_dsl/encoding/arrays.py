@@ -40,7 +40,7 @@ def write_array(encoder: Encoder, value: Any) -> None:
     encoder.out.append(_head())
     encoder.write(_dtype_name(array.dtype))
     encoder.write(shape)
-    encoder.write_content(memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes else memoryview(b""))
+    encoder.write_content(array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b""))
 
 
 def _contiguous(value: Any) -> np.ndarray[Any, Any]:
@@ -59,7 +59,7 @@ def _contiguous(value: Any) -> np.ndarray[Any, Any]:
 def _scalar_parts(value: np.generic) -> tuple[str, bytes]:
     # Text goes by itself: as an array it would lose the NULs at its end.
     if isinstance(value, np.str_):
-        return "U", str(value).encode("utf-8", "surrogatepass")
+        return "U", value.encode("utf-8", "surrogatepass")
     if isinstance(value, np.bytes_):
         return "S", bytes(value)
     dtype = value.dtype.newbyteorder("<")

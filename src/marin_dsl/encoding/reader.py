@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -80,38 +80,41 @@ class _Reading:
             raise ValueError(f"tag {number} is not one of the encoding's")
         return reader(self, content)
 
-    def content(self, part: Any) -> Any:
-        """The bytes of an array, text or byte string, in the manifest or in a leaf."""
-        located = part.locate() if isinstance(part, BoundLeaf) else part
+    def content(self, leaf: BoundLeaf) -> Any:
+        """The bytes of a large text or byte string."""
+        located = leaf.locate()
         return located.read_bytes() if isinstance(located, Path) else located
 
 
 def _read_array(reading: _Reading, parts: Any) -> Any:
     from marin_dsl.encoding import arrays
 
-    dtype, shape, content = parts
+    dtype, shape, content = _expected(list, parts)
     if not isinstance(content, BoundLeaf):
-        return arrays.read_array(dtype, shape, content)
+        return arrays.read_array(dtype, _expected(list, shape), _expected(bytes, content))
     if reading.lazy:
-        return arrays.LazyArray(dtype, list(shape), content.unread())
+        return arrays.LazyArray(dtype, _expected(list, shape), content.unread())
     return arrays.read_array(dtype, shape, content.locate())
 
 
 def _read_scalar(reading: _Reading, parts: Any) -> Any:
     from marin_dsl.encoding import arrays
 
-    return arrays.read_scalar(*parts)
+    dtype, content = _expected(list, parts)
+    return arrays.read_scalar(dtype, _expected(bytes, content))
 
 
 def _read_large(tag: str, convert: Callable[[Any], Any]) -> Callable[[_Reading, Any], Any]:
     def read(reading: _Reading, part: Any) -> Any:
-        return LazyContent(tag, part.unread()) if reading.lazy else convert(bytes(reading.content(part)))
+        leaf = _expected(BoundLeaf, part)
+        return LazyContent(tag, leaf.unread()) if reading.lazy else convert(bytes(reading.content(leaf)))
 
     return read
 
 
 def _read_object(reading: _Reading, parts: Any) -> Any:
-    name, schema, fields = parts
+    name, schema, fields = _expected(list, parts)
+    _expected(dict, fields)
     if reading.nameless:
         return Named(name, dict(fields))
     codec = codec_named(name)
@@ -121,7 +124,7 @@ def _read_object(reading: _Reading, parts: Any) -> Any:
 
 
 def _read_enum(reading: _Reading, parts: Any) -> Any:
-    name, member = parts
+    name, member = _expected(list, parts)
     if reading.nameless:
         return Named(name, {"name": member} if isinstance(member, str) else {"value": member})
     cls = importable(name)
@@ -133,21 +136,35 @@ def _read_enum(reading: _Reading, parts: Any) -> Any:
 def _read_expression(reading: _Reading, key: Any) -> Any:
     if reading.reference is None:
         raise ValueError("the value refers to an expression, which has no value here")
-    if not isinstance(key, bytes):
-        raise ValueError(f"a {type(key).__name__} is no key of an expression")
-    return reading.reference(key)
+    return reading.reference(_expected(bytes, key))
 
 
 def _read_leaf(reading: _Reading, parts: Any) -> BoundLeaf:
-    digest, size = parts
+    digest, size = _expected(list, parts)
     if not (isinstance(digest, bytes) and len(digest) == 32 and type(size) is int and size >= 0):
         raise ValueError("a leaf needs a digest of 32 bytes and a size")
     return BoundLeaf(digest, size, reading.read_leaf)
 
 
 def _read_simple(_: _Reading, parts: Any) -> Any:
-    name, plain = parts
+    name, plain = _expected(list, parts)
+    if not _is_plain(plain):
+        raise ValueError(f"`{name}` is made of something else than plain values")
     return _made(name, lambda: KINDS_BY_NAME[name].from_plain(plain))
+
+
+def _is_plain(part: Any) -> bool:
+    return all(map(_is_plain, part)) if isinstance(part, list) else isinstance(part, int | float | str | bytes)
+
+
+E = TypeVar("E")
+
+
+def _expected(kind: type[E], part: Any) -> E:
+    """The part itself, if it is of the right kind: `set(range(10**12))` or `bytes(10**12)` would take all memory."""
+    if type(part) is not kind:
+        raise ValueError(f"a {type(part).__name__} stands where a {kind.__name__} belongs")
+    return part
 
 
 def _made(name: Any, make: Callable[[], Any]) -> Any:
@@ -162,12 +179,12 @@ def _made(name: Any, make: Callable[[], Any]) -> Any:
 
 
 _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
-    tags.BIGNUM: lambda _, data: int.from_bytes(data, "big"),
-    tags.NEGATIVE_BIGNUM: lambda _, data: -1 - int.from_bytes(data, "big"),
-    tags.SET: lambda _, parts: set(parts),
-    tags.TUPLE: lambda _, parts: tuple(parts),
-    tags.FROZENSET: lambda _, parts: frozenset(parts),
-    tags.SURROGATE_TEXT: lambda _, data: data.decode("utf-8", "surrogatepass"),
+    tags.BIGNUM: lambda _, data: int.from_bytes(_expected(bytes, data), "big"),
+    tags.NEGATIVE_BIGNUM: lambda _, data: -1 - int.from_bytes(_expected(bytes, data), "big"),
+    tags.SET: lambda _, parts: set(_expected(list, parts)),
+    tags.TUPLE: lambda _, parts: tuple(_expected(list, parts)),
+    tags.FROZENSET: lambda _, parts: frozenset(_expected(list, parts)),
+    tags.SURROGATE_TEXT: lambda _, data: _expected(bytes, data).decode("utf-8", "surrogatepass"),
     tags.OBJECT: _read_object,
     tags.ENUM: _read_enum,
     tags.NUMPY_ARRAY: _read_array,

@@ -103,19 +103,21 @@ def encodable(cls: Any = None, *, name: str | None = None, schema: int = 1, earl
         TypeError: the class declares no fields, or cannot be made again from them.
         ValueError: another class already has the name.
     """
-    if cls is None:
-        return lambda decorated: encodable(decorated, name=name, schema=schema, earlier_names=earlier_names)
-    fields = _declared_fields(cls)
-    _check_post_init(cls)
-    register_codec(
-        cls,
-        name=name or _place(cls),
-        schema=schema,
-        to_fields=lambda value: _field_values(value, fields),
-        from_fields=lambda values: _restore(cls, fields, values),
-        earlier_names=earlier_names,
-    )
-    return cls
+
+    def register(decorated: C) -> C:
+        fields = _declared_fields(decorated)
+        _check_post_init(decorated)
+        register_codec(
+            decorated,
+            name=name or _place(decorated),
+            schema=schema,
+            to_fields=lambda value: _field_values(value, fields),
+            from_fields=lambda values: _restore(decorated, fields, values),
+            earlier_names=earlier_names,
+        )
+        return decorated
+
+    return register if cls is None else register(cls)
 
 
 @attrs.frozen

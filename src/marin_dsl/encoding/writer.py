@@ -131,8 +131,7 @@ class Encoder:
         """Write (key, value, step) triples as a map sorted by encoded key."""
         pairs: list[tuple[bytes, list[bytes]]] = []
         for key, value, step in items:
-            encoded_key = self.aside(key, step)
-            pairs.append((b"".join(encoded_key), self.aside(value, step)))
+            pairs.append((b"".join(self.aside(key, step)), self.aside(value, step)))
         pairs.sort(key=lambda pair: pair[0])
         if any(one[0] == other[0] for one, other in itertools.pairwise(pairs)):
             raise Unencodable("two keys of the dict are the same value, although Python tells them apart (NaN does)")
@@ -341,6 +340,8 @@ def _advice(value: Any) -> str:
         return f"{given} has no encoding yet; put `@encodable` above the class {kind.__qualname__}"
     if hasattr(value, "__array__"):
         return f"{given} has no encoding; pass numpy.asarray(...) of it"
+    if hasattr(value, "read"):
+        return f"{given} can be read only once; pass its content, or `File.of(path)`"
     if hasattr(value, "__next__"):
         return f"{given} can be read only once; pass list(...) of it"
     return f"{given} has no encoding; pass plain data, or register the class with `register_codec`"

@@ -132,7 +132,7 @@ class PlainPair(NamedTuple):
     left: object
 
 
-Untyped = collections.namedtuple("Untyped", ["left"])  # noqa: PYI024
+Untyped = collections.namedtuple("Untyped", ["left"])
 
 
 @encodable
@@ -144,7 +144,7 @@ class Box(Generic[T]):
 class Colour(enum.Enum):
     RED = 1
     GREEN = 2
-    CRIMSON = 1
+    CRIMSON = 1  # noqa: PIE796 - an alias is meant
 
 
 class Shade(enum.Enum):

@@ -76,6 +76,10 @@ def test_bytes_after_a_value_are_refused(value, more):
         decode(encode(value) + more)
 
 
+def tagged(tag, *parts):
+    return head(tags.TAG, getattr(tags, tag)) + encode(list(parts))
+
+
 CLAIMS = {
     "list of 2^60": "9b1000000000000000",
     "list of 2^64-1": "9bffffffffffffffff",
@@ -88,6 +92,14 @@ CLAIMS = {
     "array of wide text": (head(tags.TAG, tags.NUMPY_ARRAY) + encode(["<U400000000", [0], b""])).hex(),
     "scalar of wide text": (head(tags.TAG, tags.NUMPY_SCALAR) + encode(["<U400000000", b""])).hex(),
     "decimal of a great exponent": (head(tags.TAG, tags.SIMPLE) + encode(["decimal", [0, "1", 10**18]])).hex(),
+    "large bytes by their number": (head(tags.TAG, tags.LARGE_BYTES) + encode(25276747998)).hex(),
+    "large text by its number": (head(tags.TAG, tags.LARGE_TEXT) + encode(25276747998)).hex(),
+    "scalar bytes by their number": tagged("NUMPY_SCALAR", "S", 25276747998).hex(),
+    "set of a range": (head(tags.TAG, tags.SET) + encode(range(10**12))).hex(),
+    "tuple of a range": (head(tags.TAG, tags.TUPLE) + encode(range(10**12))).hex(),
+    "number of a range": tagged("SIMPLE", "complex", range(10**12)).hex(),
+    "offset of a range": tagged("SIMPLE", "datetime", ["2024-01-01", ["offset", range(10**12)], 0]).hex(),
+    "shape of a range": tagged("NUMPY_ARRAY", "<f8", range(10**12), b"").hex(),
     "deep lists": "81" * 100_000,
     "deep tags": "d9010281" * 50_000,
     "deep maps": "a100" * 50_000,
@@ -104,10 +116,6 @@ def test_a_claim_that_the_bytes_do_not_keep_takes_neither_time_nor_memory(claim)
     tracemalloc.stop()
     assert peak < 20_000_000
     assert time.perf_counter() - started < 5
-
-
-def tagged(tag, *parts):
-    return head(tags.TAG, getattr(tags, tag)) + encode(list(parts))
 
 
 MESSAGES = {
@@ -143,7 +151,7 @@ def test_the_message_says_what_is_wrong(data):
 
 
 def test_the_key_of_an_expression_is_bytes():
-    with pytest.raises(Undecodable, match="a int is no key of an expression"):
+    with pytest.raises(Undecodable, match="a int stands where a bytes belongs"):
         decode(head(tags.TAG, tags.EXPRESSION) + encode(5), reference=lambda key: key)
 
 
