@@ -8,7 +8,7 @@ import numpy as np
 
 from library.intervals import Interval, macro_interval, ratio_interval
 from library.training import Run
-from marin_dsl import Ok, encodable, op
+from marin_dsl import Failed, Ok, Skipped, encodable, op
 from marin_dsl.grid import Cell
 
 SEED = "seed"
@@ -53,8 +53,16 @@ def _arm(setting: dict[str, Any], members: list[Cell[Any]]) -> Arm:
         setting,
         tuple(cell.coordinates[SEED] for cell in measured),
         {domain: np.stack([cell.value.value[domain] for cell in measured]) for domain in domains},
-        {cell.coordinates[SEED]: cell.value.summary for cell in members if not isinstance(cell.value, Ok)},
+        {cell.coordinates[SEED]: why(cell.value) for cell in members if not isinstance(cell.value, Ok)},
     )
+
+
+def why(outcome: Failed | Skipped) -> str:
+    """The exception behind a failure or a skip, in a few words."""
+    if isinstance(outcome, Failed):
+        return outcome.summary
+    first = outcome.because[0]
+    return f"{first.exception.rpartition('.')[2]} in {first.operator}"
 
 
 def macro_bits_per_byte(bits: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray]) -> Interval:

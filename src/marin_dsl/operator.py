@@ -109,6 +109,16 @@ class Operator(Generic[P, R]):
         """What a function that calls this operator depends on."""
         return self.identity
 
+    @property
+    def __marin_code__(self) -> tuple[bytes, Any, tuple[Any, ...], tuple[Any, ...]] | None:
+        """For a caller's code identity: the code that stands for this operator, so that circles of them are one unit.
+
+        None when a declared version stands for it instead.
+        """
+        if self.version is not None:
+            return None
+        return encode([self.name, self.pinned]), self.function, self.includes, self.excludes
+
     def __repr__(self) -> str:
         return f"<operator {self.name}{f' version {self.version}' if self.version is not None else ''}>"
 

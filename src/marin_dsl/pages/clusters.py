@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from graphlib import TopologicalSorter
+from itertools import takewhile
 
 import attrs
 
@@ -144,17 +145,42 @@ def _grouped(dependencies: dict[str, tuple[str, ...]], by_key: dict[str, NodeEvi
 
 
 def _own_label(node: NodeEvidence, varying: list[str]) -> str:
-    """The varying arguments of a node that are short enough to be read as values."""
-    values = dict(node.arguments)
-    return " · ".join(values[name] for name in varying if len(values.get(name, "x" * SHORT)) < SHORT)
+    """The varying arguments of a node that can be read as values: short, and no reference to another node."""
+    values = {name: text for name, text in node.arguments if len(text) < SHORT and not text.startswith("<")}
+    return " · ".join(values[name] for name in varying if name in values)
+
+
+def told_apart(titles: list[str]) -> list[str] | None:
+    """Titles without the words that all of them begin or end with; None if they share none, or nothing would be left.
+
+    >>> told_apart(["train small, seed 0", "train large, seed 0"])
+    ['small', 'large']
+    """
+    words = [title.split() for title in titles]
+    front = _shared(words)
+    back = _shared([list(reversed(one[front:])) for one in words])
+    own = [one[front : len(one) - back] for one in words]
+    return [" ".join(one).strip(",;:") for one in own] if (front or back) and all(own) else None
+
+
+def _shared(texts: list[list[str]]) -> int:
+    """How many words all texts begin with."""
+    return sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*texts, strict=False)))
 
 
 def _labels(
     nodes: list[NodeEvidence], dependencies: dict[str, tuple[str, ...]], known: dict[str, str]
 ) -> dict[str, str]:
-    """What tells the nodes of one box apart: their varying arguments, else the label of what only they read."""
+    """What tells the nodes of one box apart.
+
+    Their titles without the words that they share, if people gave such titles; else their varying arguments; else the
+    label of what only they read.
+    """
     if len(nodes) == 1:
         return {nodes[0].key: nodes[0].title}
+    short_titles = told_apart([node.title for node in nodes])
+    if short_titles and len(set(short_titles)) == len(nodes):
+        return {node.key: title for node, title in zip(nodes, short_titles, strict=True)}
     names = dict.fromkeys(name for node in nodes for name, _ in node.arguments)
     varying = [name for name in names if len({dict(node.arguments).get(name) for node in nodes}) > 1]
     shared = set.intersection(*(set(dependencies[node.key]) for node in nodes))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KEY = "“best” marks the best number of a column"
-_TIED = "≈ an interval that overlaps the best one’s, so the difference may be chance"
+_TIED = "≈ an interval that overlaps the best one’s, so that only a paired comparison can tell them apart"
 
 
 def _told(link: Any, drawing: graph.Drawing) -> str:
