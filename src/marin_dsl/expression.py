@@ -170,7 +170,7 @@ class Expression(Generic[T_co]):
     ) -> Expression[T_co]:
         """The same expression with other annotations: how it is evaluated and called, never what it is."""
         given = {"resources": resources and dict(resources), "priority": priority, "title": title}
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 
     def field(self, name: str) -> Expression[Any]:
@@ -183,6 +183,11 @@ class Expression(Generic[T_co]):
     def eq(self, other: Any) -> Expression[Any]:
         """Whether the values are equal, as an expression (`==` compares the expressions themselves)."""
         return _inline("eq", {"left": self, "right": other})
+
+    @property
+    def __marin_identity__(self) -> bytes:
+        """What a function that names this expression depends on."""
+        return self.key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and self.key == other.key
