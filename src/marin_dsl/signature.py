@@ -80,9 +80,10 @@ class Signature:
             for name, parameter in self.parameters.parameters.items()
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
-        unknown = [name for name in kwargs if name not in known]
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.parameters.values())
+        unknown = [] if takes_any else [name for name in kwargs if name not in known]
         accepts = f"it takes {', '.join(self._spelled(name) for name in known) or 'no arguments'}"
-        if not unknown or "unexpected keyword" not in str(error):
+        if not unknown:
             return f"{error}; {accepts}"
         close = difflib.get_close_matches(unknown[0], known, 1)
         guess = f"; did you mean `{close[0]}`?" if close else ";"
