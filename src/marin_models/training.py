@@ -236,43 +236,47 @@ def train(
     """
     check_streams_hold(mixture, training_config.length)
     feed = functools.partial(_chunk_tokens, mixture, training_config, model_config.vocabulary)
-    run = Run(
-        Hyperparameters.of(optimizer_config),
-        jnp.asarray(training_config.steps, jnp.int32),
-        jnp.asarray(training_config.z_loss, jnp.float32),
-    )
-    step = functools.partial(
-        train_chunk, run=run, kind=optimizer_config.kind, cross_entropy=training_config.cross_entropy
-    )
-    began = time.perf_counter()
-    with _compiling:
-        state = initial_state(
-            training_config.seed, run.hyperparameters, config=model_config, kind=optimizer_config.kind
-        )
-        state, _ = jax.block_until_ready(step(state, feed(0), 0))
-    compile_seconds = time.perf_counter() - began
-
+    step, state, compile_seconds = _compiled(model_config, optimizer_config, training_config, feed(0))
     guard = DivergenceGuard(training_config.divergence_margin, training_config.divergence_patience)
-    chunks, seconds = [], [0.0]
+    chunks, seconds = [], [np.zeros(1)]
     began = time.perf_counter()
     for first in range(0, training_config.steps, CHUNK):
-        count = min(CHUNK, training_config.steps - first)
-        state, metrics = jax.block_until_ready(step(state, feed(first), count))
-        chunks.append([np.asarray(x)[:count] for x in metrics])
-        now = time.perf_counter() - began
-        seconds += np.linspace(seconds[-1], now, count + 1)[1:].tolist()
-        guard.look(first, chunks[-1][0], chunks[-1][2])
-        done = first + count
+        done = min(first + CHUNK, training_config.steps)
+        state, metrics = jax.block_until_ready(step(state, feed(first), done - first))
+        seconds.append(np.linspace(seconds[-1][-1], time.perf_counter() - began, done - first + 1)[1:])
+        chunks.append(StepMetrics(*(np.asarray(values)[: done - first] for values in metrics)))
+        guard.look(first, chunks[-1].loss, chunks[-1].learning_rate)
         if on_progress is not None:
-            on_progress(done, float(chunks[-1][0][-1]), done * training_config.batch * training_config.length)
+            on_progress(done, float(chunks[-1].loss[-1]), done * training_config.batch * training_config.length)
         if check is not None:
             check()
     return Trained(
         parameters=flatten(state.model),
-        curve=_curve(training_config, *(np.concatenate(parts) for parts in zip(*chunks, strict=True))),
+        curve=_curve(training_config, *map(np.concatenate, zip(*chunks, strict=True))),
         source_tokens=_source_tokens(mixture, training_config),
-        timing=Timing(np.asarray(seconds[1:]), compile_seconds),
+        timing=Timing(np.concatenate(seconds[1:]), compile_seconds),
     )
+
+
+def _compiled(
+    model_config: TransformerConfig,
+    optimizer_config: OptimizerConfig,
+    training_config: TrainingConfig,
+    tokens: np.ndarray,
+) -> tuple[Callable, TrainingState, float]:
+    """The compiled ``step(state, tokens, count)`` of a run, its first state, and the seconds that this took."""
+    kind, hyperparameters = optimizer_config.kind, Hyperparameters.of(optimizer_config)
+    run = Run(
+        hyperparameters,
+        jnp.asarray(training_config.steps, jnp.int32),
+        jnp.asarray(training_config.z_loss, jnp.float32),
+    )
+    step = functools.partial(train_chunk, run=run, kind=kind, cross_entropy=training_config.cross_entropy)
+    began = time.perf_counter()
+    with _compiling:
+        state = initial_state(training_config.seed, hyperparameters, config=model_config, kind=kind)
+        state, _ = jax.block_until_ready(step(state, tokens, 0))
+    return step, state, time.perf_counter() - began
 
 
 def _chunk_tokens(mixture: Mixture, config: TrainingConfig, vocabulary: int, first: int) -> np.ndarray:
