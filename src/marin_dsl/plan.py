@@ -19,7 +19,7 @@ from marin_dsl.encoding import Encoded, Leaf, LeafMissing, RawValue, decode, enc
 from marin_dsl.expression import Expression, recipe_key, splice, walk
 from marin_dsl.inline import InlineOperator
 from marin_dsl.outcome import Blame, Failed, Ok, Skipped, blame
-from marin_dsl.recipe import structure
+from marin_dsl.recipe import call_text, structure
 from marin_dsl.store import ContentDamaged, Store, StoredValue
 from marin_dsl.worker import exception_name, exception_text, failure_of
 
@@ -81,6 +81,12 @@ class Node:
     def computed(self, encoded: Encoded) -> None:
         """It has a value, in no store."""
         self.encoded, self.digest = encoded, encoded.digest
+
+    def blamed(self) -> tuple[Blame, ...]:
+        """What its dependents are skipped because of: part of a value for those that attempt one, so without titles."""
+        if self.failed is None:
+            return self.because
+        return blame(attrs.evolve(self.failed, operator=call_text(self.expression)))
 
     def outcome(self) -> Failed | Skipped | None:
         """Its failure or what it was skipped because of; None when it has a value or is open."""
@@ -167,7 +173,7 @@ class Resolution:
             node.how = "inline"
             node.computed(_outcome_value(inputs[0], self.store))
             return
-        because = {found: None for item in inputs if (outcome := item.outcome()) for found in blame(outcome)}
+        because = {found: None for item in inputs for found in item.blamed()}
         if because:
             node.how, node.because = "skipped", tuple(because)
         elif isinstance(operator, InlineOperator):

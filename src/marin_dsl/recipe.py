@@ -67,13 +67,16 @@ def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def title(expression: Expression[Any]) -> str:
-    """A short text for people: the title it was given, or the operator and the arguments that tell it from others.
+    """A short text for people: the title it was given, or else its call."""
+    return expression.annotations.title or call_text(expression)
+
+
+def call_text(expression: Expression[Any]) -> str:
+    """The operator of an expression and the arguments that tell it from others; the same whatever its annotations.
 
     Scalars are shown with their names; an expression stands by the name of its operator when it is the only argument of
     its kind.
     """
-    if expression.annotations.title:
-        return expression.annotations.title
     operator = expression.operator
     found = decode(
         splice(expression.payload, (reference.key for reference in expression.references)),

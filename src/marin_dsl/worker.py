@@ -91,12 +91,12 @@ def execute(task: Task, emit: Emit) -> Answer:
         report=lambda kind, content: emit({"event": kind, "call": call, "title": task.title, "content": content}),
         cancelled=_Cancellation(task.store, task.run).asked,
     )
-    with entered(current):
-        try:
+    try:
+        with entered(current):
             return _run(task, current, started)
-        finally:
-            if local is not None:
-                _remove_empty(local / task.call.hex())
+    finally:
+        if local is not None:
+            _remove_empty(local / task.call.hex())
 
 
 def _run(task: Task, current: Context, started: float) -> Answer:
@@ -106,7 +106,7 @@ def _run(task: Task, current: Context, started: float) -> Answer:
         kind = "raised"
         value = task.operator.signature.call(task.operator.function, arguments)
         kind = "unstorable"
-        with _named(f"the result of {task.title}"):
+        with _named(f"the result of {task.operator.short_name}"):
             stored = task.store.put_encoded(encode_with_leaves(value))
         observations = _observed(task, current)
     except (Cancelled, StoreUnavailable):
@@ -128,7 +128,7 @@ def _run(task: Task, current: Context, started: float) -> Answer:
 def _observed(task: Task, current: Context) -> dict[str, Any]:
     found = {}
     for name, seen in current.observations.items():
-        with _named(f"the observation `{name}` of {task.title}"):
+        with _named(f"the observation `{name}` of {task.operator.short_name}"):
             found[name] = task.store.put(seen).as_record()
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Optional, Protocol, TypedDict
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Union
 
 import attrs
 import numpy as np
@@ -133,8 +133,9 @@ def returning(hint: Any) -> Expression:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (int, float), (int, complex), (float, complex), (bool, int), (Any, int), (int, Any), (object, int), (int, object),
-        (int, int | None), (type(None), int | None), (int, Optional[float]), (list[int], list[str]), (int, Shaped),
+        (int, float), (int, complex), (float, complex), (bool, int), (Any, int), (int, Any), (object, int),
+        (int, object),
+        (int, int | None), (type(None), int | None), (int, Union[float, None]), (list[int], list[str]), (int, Shaped),
         (dict, Row), (Row, dict), (int, Literal[1, 2]), (Sequence[int], list), (Point, tuple), (None, int | None),
     ],
 )  # fmt: skip
@@ -157,7 +158,7 @@ NUMBER, TEXT = returning(int), returning(str)
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ([NUMBER, 1, 2.5], list[float]), ([NUMBER], list[float] | None), ([NUMBER], Optional[list[float]]),
+        ([NUMBER, 1, 2.5], list[float]), ([NUMBER], list[float] | None), ([NUMBER], Union[list[float], None]),
         ((NUMBER, "a"), tuple[int, str]), ((NUMBER, 1), tuple[int, ...]), ({"a": NUMBER}, dict[str, float]),
         ({"a": [NUMBER]}, Mapping[str, Sequence[float]]), ({"loss": NUMBER}, Row), ([NUMBER], Any), ([NUMBER], list),
         ([NUMBER], str | list), (grid(a=[1])(lambda a: NUMBER), list[Cell]), (grid(a=[1])(lambda a: NUMBER), list),
