@@ -229,7 +229,7 @@ class RemoteFiles:
         self.fs, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)
 
     def read(self, path: str) -> bytes | None:
-        return self._call("read", path, lambda place: bytes(self.fs.cat_file(place)), None)
+        return self._call("read", path, lambda place: bytes(self.fs.cat_file(place)))
 
     def create(self, path: str, data: bytes) -> bool:
         def make(place: str) -> bool:
@@ -237,34 +237,44 @@ class RemoteFiles:
                 with _IN_MEMORY:
                     self.fs.pipe_file(place, data, mode="create")
             except FileExistsError:
-                return False
+                if self.fs.isfile(place):
+                    return False
+                raise  # a part of the path is a file
             return True
 
-        return self._call("write", path, make, False)
+        return self._present("write", path, make)
 
     def replace(self, path: str, chunks: Iterable[Any]) -> None:
         # One PUT of the whole content: object stores show it whole or not at all.
-        self._call("write", path, lambda place: self.fs.pipe_file(place, b"".join(chunks)), None)
+        self._present("write", path, lambda place: self.fs.pipe_file(place, b"".join(chunks)))
 
     def size(self, path: str) -> int | None:
-        found = self._call("read", path, self.fs.info, None)
+        found = self._call("read", path, self.fs.info)
         return int(found["size"]) if found is not None and found["type"] == "file" else None
 
     def names(self, folder: str) -> list[str]:
-        found = self._call("list", folder, lambda place: self.fs.ls(place, detail=False), [])
-        return _visible(name.rstrip("/").rpartition("/")[2] for name in found)
+        found = self._call("list", folder, lambda place: self.fs.ls(place, detail=False))
+        return _visible(name.rstrip("/").rpartition("/")[2] for name in found or ())
 
     def remove(self, path: str) -> None:
-        self._call("remove", path, self.fs.rm_file, None)
+        self._call("remove", path, self.fs.rm_file)
 
     def local(self, path: str) -> Path | None:
         return None
 
-    def _call(self, doing: str, path: str, action: Callable[[str], T], absent: T) -> T:
+    def _call(self, doing: str, path: str, action: Callable[[str], T]) -> T | None:
+        """What the action gives, or None when there is nothing at the path."""
         try:
             return action(f"{self.root}/{checked(path)}")
         except FileNotFoundError:
-            return absent
+            return None
+        except OSError as error:
+            raise unavailable(self.url, path, doing, error) from error
+
+    def _present(self, doing: str, path: str, action: Callable[[str], T]) -> T:
+        """What the action gives; that something is not there is an error like others."""
+        try:
+            return action(f"{self.root}/{checked(path)}")
         except OSError as error:
             raise unavailable(self.url, path, doing, error) from error
 
