@@ -73,7 +73,7 @@ def evaluate(
         expressions,
         store if isinstance(store, Store) else Store(store or settings.store),
         settings,
-        watch or (lambda event: None),
+        watch if watch is not None else lambda event: None,
         keep_failures=keep_failures,
         target=target,
     )

@@ -133,6 +133,7 @@ class Cluster:
         return None
 
     def close(self, *, grace: float) -> None:
+        hush()
         with contextlib.suppress(Exception):
             self._client.cancel(list(self._futures.values()), force=True)
         with contextlib.suppress(Exception):
@@ -144,6 +145,24 @@ class Cluster:
 
 class ResourceMissing(RuntimeError):
     """An operator asks for a resource that no worker of the cluster has."""
+
+
+_PRELOAD = """
+import signal
+from marin_dsl.executors import hush
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+hush()
+"""
+"""A terminal sends Ctrl-C to worker processes too; what they are to do about it, this process tells them."""
+
+
+def hush() -> None:
+    """Let Dask be silent: what it says of lost connections and abandoned tasks, the outcomes say better."""
+    import logging
+
+    for handler in logging.getLogger("distributed").handlers:
+        handler.setLevel(logging.CRITICAL + 1)
 
 
 def _local_cluster(workers: int | None) -> Any:
@@ -163,7 +182,12 @@ def _local_cluster(workers: int | None) -> Any:
         )
     threads = max(1, cores // workers)
     return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=threads, processes=True, resources={"CPU": threads}, **shared
+        n_workers=workers,
+        threads_per_worker=threads,
+        processes=True,
+        resources={"CPU": threads},
+        preload=_PRELOAD,
+        **shared,
     )
 
 

@@ -178,6 +178,8 @@ class Expression(Generic[T_co]):
         return _inline("field", {"value": self, "name": name})
 
     def __getitem__(self, key: Any) -> Expression[Any]:
+        if isinstance(key, slice):
+            return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
 
     def eq(self, other: Any) -> Expression[Any]:

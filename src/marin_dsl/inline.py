@@ -71,6 +71,7 @@ _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "
 
 INLINE: dict[str, InlineOperator] = {
     "getitem": InlineOperator("getitem", lambda value, key: value[key], part=_item),
+    "slice": InlineOperator("slice", lambda value, start, stop, step: value[start:stop:step]),
     "field": InlineOperator("field", lambda value, name: getattr(value, name), part=_encoded_field),
     "attempt": InlineOperator("attempt", lambda value: value, of_outcome=True),
     "neg": InlineOperator("neg", lambda value: -value),
