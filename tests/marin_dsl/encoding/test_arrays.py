@@ -219,3 +219,10 @@ def test_a_users_own_array_class_is_refused():
 
     with pytest.raises(Unencodable, match=r"Units has no encoding; pass numpy.asarray\(...\) of it$"):
         encode(np.zeros(2).view(Units))
+
+
+def test_an_array_read_from_a_buffer_that_can_be_written_is_read_only():
+    content = bytearray(np.arange(20_000.0).tobytes())
+    back = decode(encode(np.arange(20_000.0)), read_leaf=lambda digest, size: memoryview(content))
+    with pytest.raises(ValueError, match="read-only"):
+        back[0] = 1

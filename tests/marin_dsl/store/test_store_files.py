@@ -5,6 +5,7 @@ import errno
 import os
 import pickle
 import stat
+import sys
 import threading
 from pathlib import Path
 
@@ -89,7 +90,16 @@ def test_no_path_leads_out_of_the_store(files, path):
         assert str(caught.value) == f"{path!r} {message}"
 
 
-def test_of_threads_that_create_one_file_exactly_one_wins(files):
+@pytest.fixture
+def impatient():
+    """Threads take turns as often as Python lets them."""
+    previous = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(previous)
+
+
+def test_of_threads_that_create_one_file_exactly_one_wins(files, impatient):
     barrier = threading.Barrier(8)
 
     def create(path, number):

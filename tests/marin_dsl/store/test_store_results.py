@@ -165,7 +165,7 @@ def test_a_result_one_of_whose_blobs_is_gone_is_a_miss_and_is_committed_anew(sto
 @pytest.mark.parametrize("name", ["beyond it", "large text", "large array"])
 def test_a_damaged_blob_is_never_served_but_removed(store, name):
     stored = store.put(VALUES[name])
-    (path,) = [path for path in blobs(store)][:1]
+    (path,) = list(blobs(store))[:1]
     content = store.files.read(path)
     digest = f"sha256:{path.removeprefix('blobs/').replace('/', '')}"
     store.files.replace(path, [content[:-1] + bytes([content[-1] ^ 1])])
@@ -339,8 +339,8 @@ def test_a_store_of_a_later_version_is_refused(store):
         )
 
 
-DAMAGED = [b"", b"{", b"[]", b"1", b"{}", b'{"schema": null}', b'{"schema": "1"}', b'{"schema": 0}', b'{"schema": true}',
-           b'{"schema": 1.5}', b'{"schema": -1}', b"\xff", b"[" * 50_000]  # fmt: skip
+DAMAGED = [b"", b"{", b"[]", b"1", b"{}", b'{"schema": null}', b'{"schema": "1"}', b'{"schema": 0}',
+           b'{"schema": true}', b'{"schema": 1.5}', b'{"schema": -1}', b"\xff", b"[" * 50_000]  # fmt: skip
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
