@@ -15,6 +15,7 @@ from marin_dsl.evaluate import evaluate as evaluate_roots
 from marin_dsl.evaluate import plan as plan_roots
 from marin_dsl.grid import contents
 from marin_dsl.labels import LabelConflict
+from marin_dsl.operator import installed_version
 from marin_dsl.outcome import Ok, Outcome
 from marin_dsl.settings import Settings
 from marin_dsl.signature import WrongCall
@@ -25,7 +26,7 @@ OK, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="marin-dsl", message="marin %(version)s")
+@click.version_option(installed_version("marin-dsl"), message="marin %(version)s")
 def main() -> None:
     """Run experiments that are written as expressions, and see where their numbers came from.
 

@@ -1,0 +1,280 @@
+"""The command as a user types it: exit codes, one message for what can be mended, examples that run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from marin_dsl import provenance
+from marin_dsl.command_line import main
+
+MODULE = """
+    from marin_dsl import op, grid, attempt
+    from marin_dsl.pages import Page, Prose
+
+    @op(version="1")
+    def double(n: int) -> int:
+        return 2 * n
+
+    @op(version="1")
+    def fail(n: int) -> int:
+        raise ValueError(f"no {n}")
+
+    @op(version="1")
+    def write(title: str, parts: list) -> Page:
+        return Page(title, "Does it work?", "It does.", "Yes.", (Prose("Parts", str(parts)),))
+
+    good = double(double(1))
+    bad = double(fail(3))
+    sweep = grid(n=[1, 2, 3])(lambda n: double(n))
+    number = 3
+    page = write("A page", [good, attempt(bad)]).named("a-page", "1.0")
+    again = write("Another page", [good]).named("a-page", "2.0")
+    broken = write("Broken", [bad]).named("broken", "1.0")
+    long = double(double(double(1))).with_(title="x" * 300)
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch) -> Path:
+    """A folder with a small module, which is the working directory."""
+    monkeypatch.setattr(provenance, "environment", environment)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "pyproject.toml").touch()
+    write_module("experiment", MODULE)
+    yield tmp_path
+    for name in ("experiment", "gallery", "gallery.first_model", "wrong"):
+        sys.modules.pop(name, None)
+
+
+def environment(project: Path) -> dict:
+    return {
+        "python": "3", "implementation": "CPython", "platform": "here", "processor": "one", "cores": 1,
+        "memory": None, "packages": {}, "commit": None, "patch": "", "untracked": [],
+    }  # fmt: skip
+
+
+def write_module(name: str, text: str) -> None:
+    Path(f"{name}.py").write_text(textwrap.dedent(text))
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def marin(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), prog_name="marin")
+
+
+def test_run_prints_outcomes_and_exits_0_when_all_is_well(project):
+    done = marin("run", "experiment:good", "--debug")
+    assert done.exit_code == 0, done.output
+    assert "2 nodes run, 0 served" in done.output
+    assert "✓ double(n=1)" in done.output
+    assert re.search(r"^Ok\(", done.output, re.MULTILINE)
+    assert (project / ".marin" / "format.json").is_file(), "beside pyproject.toml"
+    assert "0 nodes run" in marin("run", "experiment:good", "--debug").output
+
+
+def test_run_exits_1_when_something_failed():
+    done = marin("run", "experiment:bad", "experiment:sweep", "--debug")
+    assert done.exit_code == 1
+    assert "✗ fail(n=3)  ValueError: no 3" in done.output
+    assert "skipped: fail(n=3) failed (ValueError: no 3)" in done.output
+    assert done.output.count("Ok(") == 3
+    kept = marin("run", "experiment:bad", "--debug", "--keep-failures")
+    assert kept.exit_code == 1
+    assert "kept from an earlier run" in kept.output
+
+
+def test_plan_says_what_would_run_and_why_and_writes_nothing(project):
+    done = marin("plan", "experiment:good")
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        "2 to run, 0 served",
+        "  run double(n=1)  (not evaluated before)",
+        "  run double(double)  (not evaluated before; spared if its inputs come out equal)",
+    ]
+    assert not (project / ".marin").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("experiment", "`experiment` is no target; write package.module:name or path/to/file.py:name"),
+        ("experiment:", "`experiment:` is no target"),
+        ("experiment:goood", "experiment has no `goood`; it has the expressions good"),
+        ("experiment:number", "experiment:number is a int, not an expression; name the result of calling an operator"),
+        ("experiment:double", "experiment:double is a Operator, not an expression"),
+        ("experimant:good", "there is no module `experimant` here ("),
+        ("none.py:good", "there is no file none.py"),
+    ],
+)
+def test_a_target_that_names_nothing_is_one_message_and_exit_2(target, text):
+    done = marin("run", target)
+    assert done.exit_code == 2
+    assert text in done.output
+    assert "Traceback" not in done.output
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_wrong_call_in_the_module_is_one_message_with_its_place():
+    write_module("wrong", "from experiment import double\n\nx = double(m=1)\n")
+    done = marin("plan", "wrong:x")
+    assert done.exit_code == 2
+    assert re.fullmatch(
+        r"marin: .*wrong\.py:3: double\(\.\.\.\): unexpected argument `m`; did you mean `n`\? it takes n: int\n"
+        r"|marin: .*wrong\.py:3: double\(\.\.\.\): unexpected argument `m`; it takes n: int\n",
+        done.output,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x = = 3", SyntaxError),
+        ("raise RuntimeError('mine')", RuntimeError),
+        ("import no_such_package", ModuleNotFoundError),
+    ],
+)
+def test_an_exception_of_the_users_module_is_shown_and_not_hidden(text, kind):
+    write_module("wrong", text)
+    done = marin("run", "wrong:x")
+    assert isinstance(done.exception, kind)
+    assert done.exit_code == 1
+
+
+def test_a_store_that_cannot_be_used_is_one_message_and_exit_3(project):
+    (project / "file").touch()
+    done = marin("run", "experiment:good", "--debug", "--store", "file/store")
+    assert done.exit_code == 3
+    assert re.search(r"^marin: store .*file/store: cannot .*a part of the path is a file", done.output, re.MULTILINE)
+    assert "Traceback" not in done.output
+    write_module(
+        "wrong",
+        """
+        from experiment import op
+        from marin_dsl.store import StoreUnavailable
+
+        @op(version="1")
+        def breaking() -> int:
+            raise StoreUnavailable("store s: cannot write x: the disk is full")
+
+        x = breaking()
+        """,
+    )
+    done = marin("run", "wrong:x", "--debug")
+    assert done.exit_code == 3
+    assert done.output.count("the disk is full") == 1
+
+
+def test_one_label_for_two_recipes_is_one_message_and_exit_2():
+    write_module("wrong", "from experiment import double\nx = double(double(1).named('a', '1')).named('a', '1')\n")
+    done = marin("run", "wrong:x", "--debug")
+    assert done.exit_code == 2
+    assert "a@1 names two different recipes in one run" in done.output
+
+
+def test_accept_moves_a_label():
+    write_module("wrong", "from experiment import double\nx = double(1).named('a', '1')\n")
+    marin("run", "wrong:x", "--debug")
+    write_module("wrong", "from experiment import double\nx = double(2).named('a', '1')\n")
+    drifted = marin("run", "wrong:x", "--debug")
+    assert drifted.exit_code == 0
+    assert "a@1 was recorded for another recipe" in drifted.output
+    assert "≠ double(n=2): n 1 → 2" in drifted.output
+    assert "was recorded for another" not in marin("run", "wrong:x", "--debug", "--accept").output
+    assert "was recorded for another" not in marin("run", "wrong:x", "--debug").output
+
+
+def test_page_writes_pages_with_an_index_and_says_where(project):
+    done = marin("page", "experiment:page", "experiment:again", "--site", "out", "--debug")
+    assert done.exit_code == 0, done.output
+    places = re.findall(r"^page: (.*)$", done.output, re.MULTILINE)
+    assert [Path(place).name for place in places] == ["a-page.html", "a-page-2-0.html"]
+    assert all(Path(place).is_file() for place in places)
+    assert "a-page@1.0" in Path(places[0]).read_text()
+    assert "a-page@2.0" in Path(places[1]).read_text()
+    assert (project / "out" / "index.html").is_file()
+
+
+def test_page_exits_1_and_says_which_page_there_is_not():
+    done = marin("page", "experiment:page", "experiment:broken", "--debug")
+    assert done.exit_code == 1
+    assert "marin: there is no page: fail(n=3) failed (ValueError: no 3)" in done.output
+    assert "page: " in done.output
+
+
+def test_page_of_a_value_that_is_no_page_is_one_message():
+    done = marin("page", "experiment:good", "--debug")
+    assert done.exit_code == 2
+    assert "is a int: a page operator returns a Page" in done.output
+
+
+def test_page_into_a_folder_that_cannot_be_made_is_one_message(project):
+    (project / "file").touch()
+    done = marin("page", "experiment:page", "--debug", "--site", "file/site")
+    assert done.exit_code == 2
+    assert "marin: cannot write pages to file/site: " in done.output
+    assert "choose another folder with --site" in done.output
+
+
+def test_nothing_to_do_and_unknown_options_are_usage():
+    assert marin("run").exit_code == 2
+    assert marin("run", "experiment:good", "--workers", "0").exit_code == 2
+    assert marin("fly").exit_code == 2
+
+
+def test_the_output_of_a_program_has_no_escape_codes_and_long_titles_do_not_break_lines():
+    done = marin("run", "experiment:long", "experiment:bad", "--debug")
+    assert "\x1b" not in done.output
+    assert any("x" * 300 in line for line in done.output.splitlines())
+
+
+def commands() -> dict[str, click.Command]:
+    return dict(main.commands)
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_the_help_of_each_command_has_an_example_that_runs(name, project):
+    (project / "gallery").mkdir()
+    (project / "gallery" / "__init__.py").touch()
+    write_module("gallery/first_model", MODULE)
+    shown = marin(name, "--help")
+    assert shown.exit_code == 0
+    example = re.search(r"Example: (marin .*)", shown.output)
+    assert example is not None, f"marin {name} --help shows no example"
+    program, *words = shlex.split(example[1])
+    assert (program, words[0]) == ("marin", name)
+    done = marin(*words, *(["--debug"] if name != "plan" else []))
+    assert done.exit_code == 0, done.output
+
+
+def test_help_and_version():
+    assert "Exit codes: 0" in marin("--help").output
+    assert marin("--version").output.startswith("marin ")
+
+
+def test_the_installed_command_runs_on_dask(project):
+    code = "from marin_dsl.command_line import main; main(prog_name='marin')"
+    source = Path(provenance.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "experiment.py:sweep", "experiment:bad"],
+        env=os.environ | {"PYTHONPATH": str(source), "MARIN_STORE": str(project / "elsewhere")},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.count("Ok(") == 3
+    assert "threads of this process, dashboard http://127.0.0.1:" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout
+    assert (project / "elsewhere" / "format.json").is_file()
