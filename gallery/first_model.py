@@ -23,8 +23,8 @@ from marin_models import OptimizerConfig, TrainingConfig, TransformerConfig
 
 VOCABULARY = 2048
 WEIGHTS = {"code": 0.4, "speeches": 0.4, "manual": 0.2, "plays": 0.2}
-MODEL = TransformerConfig(vocabulary=VOCABULARY, width=64, layers=2, heads=4, key_value_heads=2, feed_forward=176)
-TRAINING = TrainingConfig(steps=240, batch=16, length=128)
+MODEL = TransformerConfig(vocabulary=VOCABULARY, width=64, layers=2, heads=2, key_value_heads=1, feed_forward=176)
+TRAINING = TrainingConfig(steps=200, batch=16, length=128)
 PROMPT = "Fellow citizens of the Senate and House of Representatives:\n\n"
 
 # Documents: each domain on its own, from its source to a training and a held-out side.
@@ -72,14 +72,14 @@ raw_bytes = tokenize(held_out["speeches"], byte_tokenizer()).with_(title="speech
 
 def optimizer_of(optimizer: str, learning_rate: float) -> OptimizerConfig:
     """The optimizer of an arm; under Muon, embedding, head and norms have AdamW's usual rate."""
-    adam = 0.012 if optimizer == "muon" else None
+    adam = 0.008 if optimizer == "muon" else None
     return OptimizerConfig(optimizer, learning_rate=learning_rate, adam_learning_rate=adam)
 
 
 arms = (
-    grid(optimizer=["adamw"], learning_rate=[0.004, 0.016], seed=[0, 1])
-    + grid(optimizer=["muon"], learning_rate=[0.01, 0.03], seed=[0, 1])
-    + grid(optimizer=["adamw"], learning_rate=[3.0], seed=[0])
+    grid(optimizer=["adamw"], learning_rate=[0.004, 0.008], seed=[0, 1])
+    + grid(optimizer=["muon"], learning_rate=[0.005, 0.01], seed=[0, 1])
+    + grid(optimizer=["adamw"], learning_rate=[4.0], seed=[0])
 )
 streams = available({name: attempt(tokens) for name, tokens in training_tokens.items()}, at_least=3).with_(
     title="training tokens"

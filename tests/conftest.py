@@ -1,7 +1,13 @@
-"""How much Hypothesis tries: HYPOTHESIS_PROFILE=long for the long run of `make test-all`."""
+"""What all tests share: how much Hypothesis tries, and the browser.
+
+HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser and find none are left out loudly;
+on a build machine (CI is set) left out means failed.
+"""
 
 import os
+import shutil
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -10,3 +16,42 @@ _CI = bool(os.environ.get("CI"))
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=_SLOW, derandomize=_CI)
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=_SLOW, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def find_chromium() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a browser and outside a build machine, take the tests that need one out of the run."""
+    if find_chromium() or os.environ.get("CI"):
+        return
+    out = [item for item in items if item.get_closest_marker("browser")]
+    if out:
+        config.stash[LEFT_OUT] = len(out)
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if not item.get_closest_marker("browser")]
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    if count := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(
+            f"BROWSER TESTS LEFT OUT: {count} tests (no Chromium found: apt-get install chromium)", red=True, bold=True
+        )
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A running headless Chromium."""
+    path = find_chromium()
+    if path is None:
+        pytest.fail("no Chromium found, and CI is set: apt-get install chromium", pytrace=False)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +32,9 @@ def environment(project: Path) -> dict[str, Any]:
 
 def command() -> str:
     """The command line of this process, as a person would type it."""
-    import shlex
-
-    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    return shlex.join([program, *sys.argv[1:]])
+    script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
+    program = ["python", "-m", script.parent.name] if script.name == "__main__.py" else [script.name]
+    return shlex.join([*program, *sys.argv[1:]])
 
 
 def _packages() -> dict[str, str]:

@@ -21,7 +21,7 @@ from marin_dsl.pages.evidence import NodeEvidence
 WIDTH = 1000.0
 GAP, BEND, ROW_GAP, MARGIN = 26.0, 18.0, 46.0, 14.0
 SINGLE_HEIGHT, HEADER, CELL_HEIGHT, CELL_GAP = 44.0, 26.0, 38.0, 6.0
-GLYPH, CELL_GLYPH = 6.9, 6.3
+GLYPH, CELL_GLYPH = 7.3, 7.0
 SWEEPS = 10
 
 
@@ -96,7 +96,7 @@ def _shape(box: Cluster) -> _Shape:
         width = _clamp(38 + GLYPH * len(box.cells[0].label), 128, 196)
         return _Shape(1, width, width, SINGLE_HEIGHT)
     count = len(box.cells)
-    cell = _clamp(32 + CELL_GLYPH * max(len(c.label) for c in box.cells), 112, 156)
+    cell = _clamp(32 + CELL_GLYPH * max(len(c.label) for c in box.cells), 112, 164)
     columns = min(6, math.ceil(math.sqrt(count)))
     rows = -(-count // columns)
     width = columns * (cell + CELL_GAP) + CELL_GAP
