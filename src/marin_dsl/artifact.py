@@ -23,6 +23,8 @@ class File:
     __slots__ = ("__weakref__", "_content", "_path")
 
     def __init__(self, content: Leaf | BoundLeaf) -> None:
+        if not isinstance(content, Leaf | BoundLeaf):
+            raise TypeError(f"a File is not made from a {type(content).__name__}; use File.of(path)")
         self._content = content
         self._path: Path | None = None
 

@@ -52,7 +52,8 @@ class Context:
     def scratch(self) -> Path:
         """A private folder, empty at first and removed when the operator has returned."""
         if self._scratch_root is not None:
-            self._scratch_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for place in (self._scratch_root.parent, self._scratch_root):
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="marin-", dir=self._scratch_root))
         # Outside of an evaluation nobody closes the context: then it is removed when the process ends.
         self._remove = weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
@@ -100,7 +101,7 @@ class Context:
 
 def _plain(fact: Any) -> Any:
     """A fact as a plain number or text, which can be sent to another process; array scalars are numbers."""
-    fact = fact.item() if hasattr(fact, "item") else fact
+    fact = fact.item() if hasattr(fact, "item") and getattr(fact, "size", 1) == 1 else fact
     return fact if isinstance(fact, int | float | str) else str(fact)
 
 

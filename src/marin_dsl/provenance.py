@@ -75,15 +75,19 @@ def _commit(project: Path) -> dict[str, Any]:
         return {"commit": None, "patch": "", "untracked": []}
     return {
         "commit": commit.strip(),
-        "patch": _git(project, "diff", "--no-color", "--no-ext-diff", "HEAD") or "",
-        "untracked": (_git(project, "ls-files", "--others", "--exclude-standard") or "").splitlines(),
+        "patch": _git(project, "diff", "--no-color", "--no-ext-diff", "--unified=3", "HEAD") or "",
+        "untracked": (_git(project, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0")[:-1],
     }
+
+
+# How a person likes to see changes is no part of them.
+_PLAIN = ("-c", "core.quotePath=false", "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *arguments],
+            ["git", *_PLAIN, *arguments],
             cwd=folder,
             capture_output=True,
             encoding="utf-8",
