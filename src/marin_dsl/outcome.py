@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
 import attrs
 
@@ -26,6 +26,8 @@ class Ok(Generic[T]):
     """
 
     __slots__ = ("_load", "_value", "digest")
+
+    ok = True
 
     def __init__(self, value: Any = None, *, digest: str | None = None, load: Callable[[], T] | None = None) -> None:
         self.digest, self._value, self._load = digest, value, load
@@ -66,6 +68,8 @@ class Failed:
     where: str = attrs.field(default="", eq=False, repr=False)
     attempts: int = attrs.field(default=1, eq=False, repr=False)
     output: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    ok: ClassVar[bool] = False
 
     @property
     def value(self) -> NoReturn:
@@ -108,6 +112,8 @@ class Skipped:
     """An expression was not evaluated, because something it needs failed."""
 
     because: tuple[Blame, ...]
+
+    ok: ClassVar[bool] = False
 
     @property
     def value(self) -> NoReturn:
