@@ -13,6 +13,7 @@ import click
 
 from marin_dsl.evaluate import evaluate as evaluate_roots
 from marin_dsl.evaluate import plan as plan_roots
+from marin_dsl.executors import SchedulerMissing
 from marin_dsl.grid import contents
 from marin_dsl.labels import LabelConflict
 from marin_dsl.operator import installed_version
@@ -135,7 +136,13 @@ def _writing(site: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _complaints(*others: type[Exception]) -> Iterator[None]:
     """What a user can mend is one message, not a traceback."""
-    mendable: tuple[type[Exception], ...] = (WrongCall, TargetMissing, LabelConflict, *others)
+    mendable: tuple[type[Exception], ...] = (
+        WrongCall,
+        TargetMissing,
+        LabelConflict,
+        SchedulerMissing,
+        *others,
+    )
     try:
         yield
     except mendable as error:

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl import labels, provenance
-from marin_dsl.difference import differences, leaves, reasons
+from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
+from marin_dsl.explanation import baseline, explain
 from marin_dsl.expression import Expression, Label
 from marin_dsl.grid import contents
 from marin_dsl.operator import Operator
@@ -101,45 +102,6 @@ def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = Fa
     return plan_of(resolution, explain(resolution))
 
 
-def explain(resolution: Resolution) -> dict[bytes, str]:
-    """Why each expression that is not served has to run: by recipe key.
-
-    What changed is told against the last run of the root's label; without a label there is nothing to compare with.
-    """
-    store = resolution.store
-    wanted = [node for node in resolution.nodes.values() if not node.inline and node.how in ("run", None)]
-    if not wanted:
-        return {}
-    found: dict[bytes, str] = {}
-    new = {key: node.record for key, node in resolution.nodes.items()}
-    for root in resolution.roots:
-        baseline = _baseline(store, root)
-        if baseline is not None:
-            changes = differences(baseline, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
-            found |= reasons(changes)
-    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
-
-
-def _unchanged(store: Store, node: Node) -> str:
-    """Why a node runs that is no changed form of an earlier one."""
-    if node.call is not None and (failure := store.last_failure(node.call)) is not None:
-        return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
-    if store.call_of(node.expression.key) is not None:
-        return "its result is no longer in the store"
-    return "not evaluated before"
-
-
-def _baseline(store: Store, root: Expression[Any]) -> bytes | None:
-    """The recipe that this root's label stood for in its last run, or was recorded for."""
-    if root.label is None:
-        return None
-    last = store.last(f"history/{root.label.name}/@{root.label.version}")
-    if last is not None:
-        return bytes.fromhex(last["recipe"].removeprefix("sha256:"))
-    entry = labels.current(store, root.label)
-    return None if entry is None else entry.recipe
-
-
 class _Evaluation:
     """One run, from the look-ups to the record of its end."""
 
@@ -181,7 +143,7 @@ class _Evaluation:
 
     def _recorded(self) -> bool:
         """Whether every labelled root was the last one of its label, so that there is nothing to record."""
-        return all(root.label is None or _baseline(self.store, root) == root.key for root in self.roots)
+        return all(root.label is None or baseline(self.store, root) == root.key for root in self.roots)
 
     def _note_served(self) -> None:
         """Nothing has to run; of what was served below the recipe of the root, the records are completed."""

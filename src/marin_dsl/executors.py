@@ -73,11 +73,13 @@ class Cluster:
         run: id of the run; names the topic of its events.
         workers: processes to start, or None for threads of this process.
         scheduler: address of an existing scheduler.
+
+    Raises:
+        SchedulerMissing: no scheduler answers there.
     """
 
     def __init__(self, emit: Emit, run: str, *, workers: int | None = None, scheduler: str | None = None) -> None:
         import dask
-        import distributed
 
         # Retries and lost workers are ours to decide on; a paused worker would only slow a small machine down.
         dask.config.set({"distributed.admin.log-length": 0, "distributed.worker.memory.pause": False})
@@ -86,7 +88,7 @@ class Cluster:
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
         self._cluster = None if scheduler else _local_cluster(workers)
-        self._client = distributed.Client(scheduler or self._cluster, set_as_default=False)
+        self._client = _client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
@@ -145,6 +147,21 @@ class Cluster:
 
 class ResourceMissing(RuntimeError):
     """An operator asks for a resource that no worker of the cluster has."""
+
+
+class SchedulerMissing(RuntimeError):
+    """No Dask scheduler answers at the address that was given."""
+
+
+def _client(place: Any) -> Any:
+    import distributed
+
+    try:
+        return distributed.Client(place, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise SchedulerMissing(
+            f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"
+        ) from None
 
 
 _PRELOAD = """

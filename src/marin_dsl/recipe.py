@@ -145,7 +145,7 @@ def _spelled(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_spelled, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_spelled, value))})"
+        return f"({', '.join(map(_spelled, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, BoundLeaf):
         return f"<{value.size} bytes {value.digest.hex()[:8]}>"
     if isinstance(value, LazyContent):

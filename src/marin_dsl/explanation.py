@@ -1,0 +1,51 @@
+"""Why an expression has to run: what changed since the last run of the same label, or what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marin_dsl import labels
+from marin_dsl.difference import differences, reasons
+from marin_dsl.encoding import parse_digest
+from marin_dsl.expression import Expression
+from marin_dsl.plan import Node, Resolution
+from marin_dsl.store import Store
+
+
+def explain(resolution: Resolution) -> dict[bytes, str]:
+    """Why each expression that is not served has to run: by recipe key.
+
+    What changed is told against the last run of the root's label; without a label there is nothing to compare with.
+    """
+    store = resolution.store
+    wanted = [node for node in resolution.nodes.values() if not node.inline and node.how in ("run", None)]
+    if not wanted:
+        return {}
+    found: dict[bytes, str] = {}
+    new = {key: node.record for key, node in resolution.nodes.items()}
+    for root in resolution.roots:
+        baseline = baseline(store, root)
+        if baseline is not None:
+            changes = differences(baseline, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
+            found |= reasons(changes)
+    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
+
+
+def _unchanged(store: Store, node: Node) -> str:
+    """Why a node runs that is no changed form of an earlier one."""
+    if node.call is not None and (failure := store.last_failure(node.call)) is not None:
+        return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
+    if store.call_of(node.expression.key) is not None:
+        return "its result is no longer in the store"
+    return "not evaluated before"
+
+
+def baseline(store: Store, root: Expression[Any]) -> bytes | None:
+    """The recipe that this root's label stood for in its last run, or was recorded for."""
+    if root.label is None:
+        return None
+    last = store.last(f"history/{root.label.name}/@{root.label.version}")
+    if last is not None:
+        return parse_digest(last["recipe"])
+    entry = labels.current(store, root.label)
+    return None if entry is None else entry.recipe
