@@ -24,9 +24,9 @@ def explain(resolution: Resolution) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     new = {key: node.record for key, node in resolution.nodes.items()}
     for root in resolution.roots:
-        baseline = baseline(store, root)
-        if baseline is not None:
-            changes = differences(baseline, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
+        earlier = baseline(store, root)
+        if earlier is not None:
+            changes = differences(earlier, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
             found |= reasons(changes)
     return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
 

@@ -60,7 +60,7 @@ class Signature:
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
         """The result of a function on arguments by parameter name."""
-        bound = inspect.BoundArguments(self.parameters, dict(arguments))  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.parameters, dict(arguments))
         return function(*bound.args, **bound.kwargs)
 
     def _check(self, place: str, value: Any, hint: Any, origin: tuple[str, int]) -> None:
