@@ -38,6 +38,11 @@ class Ancestor:
         return bool(self.recipe["operator"]["inline"])
 
     @property
+    def attempts(self) -> bool:
+        """Whether it takes an outcome as a value, so that nothing above it is skipped because of a failure below."""
+        return self.inline and bool(self.recipe["operator"]["name"] == "attempt")
+
+    @property
     def references(self) -> list[bytes]:
         """Recipe keys of what it refers to."""
         return references(self.recipe)
@@ -80,7 +85,7 @@ def blamed(found: Mapping[bytes, Ancestor], key: bytes) -> list[bytes]:
         seen.add(current)
         if found[current].failed is not None:
             failed.append(current)
-        elif found[current].result is None:
+        elif found[current].result is None and not found[current].attempts:
             stack.extend(found[current].references)
     return failed
 
@@ -102,5 +107,6 @@ def at_path(found: Mapping[bytes, Ancestor], key: bytes, path: Sequence[str | in
         return None
     current = place.key
     while current in found and found[current].inline and found[current].references:
-        current = found[current].references[0]
+        of = arguments(found[current].recipe).get("value")
+        current = of.key if isinstance(of, Reference) else found[current].references[0]
     return current

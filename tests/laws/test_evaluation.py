@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from marin_dsl import Failed, Ok, Skipped, Store, attempt, evaluate, op, plan, provenance
 from tests.marin_dsl.programs import Oracle, Step, build, fail, leaf, pair, plain, programs, total
 
-EXAMPLES = settings(max_examples=25, deadline=None)
-FEW = settings(EXAMPLES, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+EXAMPLES = settings(max_examples=settings.default.max_examples // 2, deadline=None)
+FEW = settings(
+    EXAMPLES, max_examples=settings.default.max_examples // 6, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

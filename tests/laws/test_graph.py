@@ -24,7 +24,7 @@ from marin_dsl.expression import recipe_key, walk
 from marin_dsl.recipe import arguments, references, structure
 from tests.marin_dsl.programs import Step, build, leaf, pair, programs, total
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(deadline=None)
 
 MANY = """
     import enum

@@ -15,7 +15,7 @@ from marin_dsl.expression import Expression, walk
 from marin_dsl.recipe import structure
 from tests.marin_dsl.programs import Step, build, pair, plain, programs, total
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(deadline=None)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=3),
     lambda inner: (
@@ -54,7 +54,7 @@ def test_the_difference_is_empty_exactly_for_equal_keys(first, second):
         assert (difference(old, new) == []) == (old == new)
 
 
-@settings(EXAMPLES, max_examples=300)
+@settings(EXAMPLES, max_examples=settings.default.max_examples * 6)
 @given(VALUES, VALUES)
 def test_the_difference_of_arguments_is_empty_exactly_for_equal_values(first, second):
     old, new = total([first]), total([second])
@@ -91,7 +91,7 @@ def test_a_leaf_under_a_ladder_is_one_line_and_every_ancestor_has_a_reason():
     assert sum(reason.startswith("input") for reason in found.values()) == len(found) - 1
 
 
-@settings(EXAMPLES, max_examples=20)
+@settings(EXAMPLES, max_examples=settings.default.max_examples // 2)
 @given(program=programs(), data=st.data())
 def test_labels_change_no_value_and_no_plan(program, data, tmp_path_factory):
     roots = build(program)

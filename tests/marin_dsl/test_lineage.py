@@ -1,0 +1,117 @@
+"""Where a value came from, read from records alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marin_dsl
+from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance
+from marin_dsl.encoding import parse_digest
+from marin_dsl.expression import walk
+from marin_dsl.lineage import ancestors, at_path, blamed
+
+
+@pytest.fixture(autouse=True)
+def _quick_environment(monkeypatch):
+    monkeypatch.setattr(provenance, "environment", lambda project: {"python": "3"})
+
+
+@op(version="1")
+def train(lr: float) -> dict:
+    context().observe("seconds", np.array([1.0, 2.0]))
+    if lr > 1:
+        raise ValueError("diverged")
+    return {"loss": lr}
+
+
+@op(version="1")
+def f(*parts: Any, **named: Any) -> Any:
+    return len(parts)
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_all_ancestors_are_found_with_what_became_of_them(store):
+    root = f(train(0.1)["loss"], f(train(5.0)), attempt(train(5.0)), attempt(f(train(5.0))))
+    wanted = f(train(0.1)["loss"], attempt(f(train(5.0))))
+    evaluate(root, wanted, store=store, debug=True)
+    found = ancestors(store, root.key)
+    assert set(found) == {expression.key for expression in walk(root)}
+    good, bad = found[train(0.1).key], found[train(5.0).key]
+    assert good.result is not None
+    assert good.record == good.result
+    assert good.observation(store, "seconds").tolist() == [1.0, 2.0]
+    assert good.observation(store, "flops") is None
+    assert bad.failed.message == "diverged"
+    assert found[train(0.1)["loss"].key].inline
+    assert found[root.key].record is None
+    assert ancestors(store, wanted.key)[wanted.key].result is not None
+
+
+def test_what_was_skipped_blames_what_failed_and_not_what_was_attempted(store):
+    root = f(attempt(train(5.0)), f(train(6.0)["loss"]), train(0.1))
+    evaluate(root, store=store, debug=True)
+    assert blamed(ancestors(store, root.key), root.key) == [train(6.0).key]
+
+
+def test_a_path_among_arguments_leads_to_the_node_behind_projections(store):
+    runs = grid(lr=[0.1, 0.2])(lambda lr: attempt(train(lr)))
+    root = f(runs, 3, best={"run": train(0.2)["loss"]})
+    evaluate(root, store=store, debug=True)
+    found = ancestors(store, root.key)
+    assert at_path(found, root.key, ("parts", 0, 1, "value")) == train(0.2).key
+    assert at_path(found, root.key, ("named", "best", "run")) == train(0.2).key
+    for path in (("parts", 0, 7, "value"), ("parts", 1), ("nothing",), ("parts", "x"), ("parts", 1, "x")):
+        assert at_path(found, root.key, path) is None
+
+
+def test_a_path_through_a_key_that_is_an_expression_leads_to_the_value(store):
+    root = f(train(0.1)[f("loss")])
+    evaluate(root, store=store, debug=True)
+    assert at_path(ancestors(store, root.key), root.key, ("parts", 0)) == train(0.1).key
+
+
+def test_an_expression_that_was_never_evaluated_is_said_so(store):
+    with pytest.raises(LookupError, match=r"has no record of the expression sha256:[0-9a-f]{64}; evaluate it first"):
+        ancestors(store, f(1).key)
+
+
+def test_records_are_read_without_the_code_of_the_project(tmp_path):
+    (tmp_path / "gone.py").write_text(
+        "import attrs\nfrom marin_dsl import op, encodable\n"
+        "@encodable\n@attrs.frozen\nclass Model:\n    n: int\n"
+        "@op\ndef make(model: Model) -> Model:\n    return model\n"
+        "root = make(make(Model(3)))\n"
+    )
+    code = (
+        "import gone; from marin_dsl import evaluate, digest;"
+        "evaluate(gone.root, store='store', debug=True); print(digest(gone.root))"
+    )
+    source = str(Path(marin_dsl.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": f"{source}:."}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gone" not in sys.modules
+    found = ancestors(Store(tmp_path / "store"), parse_digest(done.stdout.strip()))
+    assert sorted(ancestor.recipe["title"] for ancestor in found.values()) == ["make", "make(make)"]
+
+
+def test_lineage_leads_back_to_literals_with_matching_digests(store):
+    root = f(f(f(1), f(2)), k=f(3))
+    outcome = evaluate(root, store=store, debug=True)
+    found = ancestors(store, root.key)
+    assert found[root.key].result["value"]["digest"] == outcome.digest
+    for ancestor in found.values():
+        inputs = [found[key].result["value"]["digest"] for key in ancestor.references]
+        assert ancestor.result["inputs"] == inputs
+    assert digest(outcome.value) == outcome.digest
