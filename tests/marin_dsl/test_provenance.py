@@ -100,7 +100,9 @@ def test_of_a_package_that_is_installed_twice_the_first_on_the_path_counts(tmp_p
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: twice\nVersion: {version}\n")
     (tmp_path / "first" / "broken.dist-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
-    assert environment(tmp_path)["packages"] == {"twice": "2.0"}
+    packages = environment(tmp_path)["packages"]  # an import hook that another test installed may add its own
+    assert packages["twice"] == "2.0"
+    assert "broken" not in packages
 
 
 def test_the_command_is_written_as_a_person_would_type_it(monkeypatch):
