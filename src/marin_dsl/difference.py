@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -34,7 +34,17 @@ class Change:
         return f"{self.path} {self.text}".strip()
 
 
-def differences(old: bytes, new: bytes, old_lookup: Lookup, new_lookup: Lookup) -> list[Change]:
+Definitions = Callable[[bytes, Mapping[str, Any]], Mapping[str, str]]
+"""From a recipe key and its structure to the source text of every definition that its operator's code consists of."""
+
+
+def differences(
+    old: bytes,
+    new: bytes,
+    old_lookup: Lookup,
+    new_lookup: Lookup,
+    definitions: Definitions = lambda key, record: {},
+) -> list[Change]:
     """All changes from one expression to another, the roots' first; empty if and only if the keys are equal.
 
     Expressions are paired by their place among the arguments. In a list, equal elements are paired first and the rest
@@ -45,8 +55,9 @@ def differences(old: bytes, new: bytes, old_lookup: Lookup, new_lookup: Lookup) 
         new: recipe key of the later one.
         old_lookup: the structures of the earlier graph.
         new_lookup: the structures of the later graph.
+        definitions: the code of an operator, so that a change of code can be told by what changed in it.
     """
-    comparison = _Comparison(old_lookup, new_lookup)
+    comparison = _Comparison(old_lookup, new_lookup, definitions)
     comparison.pending.append((old, new))
     while comparison.pending:
         comparison.compare(*comparison.pending.popleft())
@@ -57,6 +68,7 @@ def differences(old: bytes, new: bytes, old_lookup: Lookup, new_lookup: Lookup) 
 class _Comparison:
     old_lookup: Lookup
     new_lookup: Lookup
+    definitions: Definitions
     changes: list[Change] = attrs.field(factory=list)
     pending: deque[tuple[bytes, bytes]] = attrs.field(factory=deque)
     seen: set[bytes] = attrs.field(factory=set)
@@ -71,19 +83,20 @@ class _Comparison:
         elif _kind(before) != _kind(after):
             self._note(new, after, "operator", f"{before['operator']['name']} → {after['operator']['name']}")
         else:
-            self._compare_operators(new, before, after)
+            self._compare_operators(old, new, before, after)
             self._compare_values(new, after, "", arguments(before), arguments(after))
             if len(self.changes) == noted:
                 self._note(new, after, "encoding", "of its arguments or of its identity changed")
 
-    def _compare_operators(self, new: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def _compare_operators(self, old: bytes, new: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         left, right = before["operator"], after["operator"]
         if left["identity"] == right["identity"]:
             return
         if left["version"] != right["version"]:
             self._note(new, after, "version", f"{left['version'] or 'none'} → {right['version'] or 'none'}")
         elif left["code"] != right["code"]:
-            self._note(new, after, "code", f"of {right['name']} changed")
+            changed = _changed(self.definitions(old, before), self.definitions(new, after))
+            self._note(new, after, "code", f"of {_listed(changed) or right['name']} changed")
         for name in sorted({*left["pinned"], *right["pinned"]}):
             was, now = left["pinned"].get(name, "not pinned"), right["pinned"].get(name, "not pinned")
             if was != now:
@@ -138,6 +151,19 @@ def _kind(record: Mapping[str, Any]) -> tuple[str, bool]:
     return record["operator"]["name"], record["operator"]["inline"]
 
 
+def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Names of the definitions that differ, or that only one side has; the shortest names first."""
+    if not old or not new:
+        return []
+    return sorted(
+        (name for name in {**old, **new} if old.get(name) != new.get(name)), key=lambda name: (len(name), name)
+    )
+
+
+def _listed(names: list[str], most: int = 2) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def _unmatched(old: list[Any], new: list[Any]) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
     """The elements of two lists that have no equal partner in the other one, with their positions."""
     partners: dict[Any, list[int]] = {}
@@ -189,9 +215,19 @@ def _reason(found: list[Change]) -> str:
 
 
 def leaves(changes: list[Change], limit: int = 20) -> Iterator[str]:
-    """The changes that are no mere consequence of others, one line each, at most `limit` and then how many more."""
-    direct = [change for change in changes if not change.inherited]
-    for change in direct[:limit]:
-        yield f"{change.title}: {change}"
-    if len(direct) > limit:
-        yield f"… and {len(direct) - limit} more"
+    """The changes that are no mere consequence of others, at most `limit` lines and then how many more.
+
+    The same change at several expressions (a setting that all arms share) is one line.
+    """
+    alike: dict[str, list[str]] = {}
+    for change in changes:
+        if not change.inherited:
+            alike.setdefault(str(change), []).append(change.title)
+    lines = [f"{_together(titles)}: {text}" for text, titles in alike.items()]
+    yield from lines[:limit]
+    if len(lines) > limit:
+        yield f"… and {len(lines) - limit} more"
+
+
+def _together(titles: list[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"

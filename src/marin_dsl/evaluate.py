@@ -16,7 +16,7 @@ from marin_dsl import labels, provenance
 from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
-from marin_dsl.explanation import baseline, explain
+from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression, Label
 from marin_dsl.grid import contents
 from marin_dsl.operator import Operator
@@ -329,7 +329,13 @@ class _Evaluation:
                 if self.resolution.nodes[root.key].digest is not None:
                     labels.move(self.store, label, root.key, self.id)
             elif entry.recipe != root.key:
-                changes = differences(entry.recipe, root.key, self.store.recipe, self.store.recipe)
+                changes = differences(
+                    entry.recipe,
+                    root.key,
+                    self.store.recipe,
+                    self.store.recipe,
+                    lambda key, record: recorded_definitions(self.store, record),
+                )
                 self.emit({"event": "drift", "label": str(label), "since": entry.since, "lines": list(leaves(changes))})
 
     def outcome(self, expression: Expression[Any]) -> Outcome:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from marin_dsl import labels
 from marin_dsl.difference import differences, reasons
-from marin_dsl.encoding import parse_digest
+from marin_dsl.encoding import LeafMissing, parse_digest
 from marin_dsl.expression import Expression
+from marin_dsl.operator import Operator
 from marin_dsl.plan import Node, Resolution
-from marin_dsl.store import Store
+from marin_dsl.store import Store, StoredValue
 
 
 def explain(resolution: Resolution) -> dict[bytes, str]:
@@ -26,9 +29,33 @@ def explain(resolution: Resolution) -> dict[bytes, str]:
     for root in resolution.roots:
         earlier = baseline(store, root)
         if earlier is not None:
-            changes = differences(earlier, root.key, store.recipe, lambda key: new.get(key) or store.recipe(key))
+            changes = differences(
+                earlier,
+                root.key,
+                store.recipe,
+                lambda key: new.get(key) or store.recipe(key),
+                functools.partial(_definitions, resolution),
+            )
             found |= reasons(changes)
     return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
+
+
+def _definitions(resolution: Resolution, key: bytes, record: Mapping[str, Any]) -> Mapping[str, str]:
+    """The code of an expression's operator: of this process if it is in the graph, else as it was recorded."""
+    node = resolution.nodes.get(key)
+    if node is not None and isinstance(node.expression.operator, Operator):
+        return node.expression.operator.code.listing
+    return recorded_definitions(resolution.store, record)
+
+
+def recorded_definitions(store: Store, record: Mapping[str, Any]) -> Mapping[str, str]:
+    """The code of a recorded expression's operator; empty when it was not recorded, or is gone."""
+    listing = record["operator"].get("listing")
+    try:
+        found: Mapping[str, str] = store.get(StoredValue.from_record(listing)) if listing else {}
+    except LeafMissing:
+        return {}
+    return found
 
 
 def _unchanged(store: Store, node: Node) -> str:

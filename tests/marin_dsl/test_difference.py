@@ -127,3 +127,20 @@ def test_only_so_many_lines_are_shown():
     found = list(leaves(between(f(list(range(100))), f(list(range(100, 200)))), limit=5))
     assert len(found) == 6
     assert found[-1] == "… and 95 more"
+
+
+def test_a_setting_that_several_share_is_one_line():
+    both = [f([f(1, other=rate), f(2, other=rate), f(3, other=rate)]) for rate in (0.5, 0.25)]
+    assert list(leaves(between(*both))) == ["f(value=1, other=0.25) and 2 more: other 0.5 → 0.25"]
+
+
+def test_a_change_of_code_names_the_definitions_that_changed():
+    records = {
+        key: {**structure(expression), "operator": {**structure(expression)["operator"], "code": key.hex()}}
+        for key, expression in ((b"old", f(1)), (b"new", f(1)))
+    }
+    for key, record in records.items():
+        record["operator"]["identity"] = key.hex()
+    sources = {b"old": {"m.step": "1", "m.same": "x", "m.gone": "y"}, b"new": {"m.step": "2", "m.same": "x"}}
+    found = differences(b"old", b"new", records.get, records.get, lambda key, record: sources[key])
+    assert [str(change) for change in found] == ["code of m.gone, m.step changed"]
