@@ -25,7 +25,7 @@ VOCABULARY = 2048
 WEIGHTS = {"code": 0.4, "speeches": 0.4, "manual": 0.2, "plays": 0.2}
 MODEL = TransformerConfig(vocabulary=VOCABULARY, width=64, layers=2, heads=2, key_value_heads=1, feed_forward=176)
 TRAINING = TrainingConfig(steps=200, batch=16, length=128)
-PROMPT = "Fellow citizens of the Senate and House of Representatives:\n\n"
+PROMPT = "The people of the United States"
 
 # Documents: each domain on its own, from its source to a training and a held-out side.
 

@@ -1,5 +1,6 @@
 """Arms of an experiment beside one another: averaged over seeds, on the same held-out documents."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +63,7 @@ def why(outcome: Failed | Skipped) -> str:
     if isinstance(outcome, Failed):
         return outcome.summary
     first = outcome.because[0]
-    return f"{first.exception.rpartition('.')[2]} in {first.operator}"
+    return f"{first.exception.rpartition('.')[2]}: {textwrap.shorten(first.message, 48, placeholder='…')}"
 
 
 def macro_bits_per_byte(bits: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray]) -> Interval:

@@ -36,7 +36,7 @@ def test_arms_are_gathered_in_order_with_their_seeds_and_failures():
     assert [arm.coordinates for arm in (muon, adamw, sgd)] == [{"optimizer": o} for o in ("muon", "adamw", "sgd")]
     assert (muon.seeds, adamw.seeds, sgd.seeds) == ((0, 1), (0,), ())
     assert adamw.failures == {1: "Diverged: step 3"}
-    assert sgd.failures == {0: "Diverged in train sgd"}
+    assert sgd.failures == {0: "Diverged: step 9"}
     assert muon.bits["code"].shape == (2, 4)
     assert muon.mean_bits["prose"].tolist() == [11.25] * 4
 
@@ -46,7 +46,7 @@ def test_the_best_arm_is_the_one_with_the_fewest_bits():
 
 
 def test_choosing_among_arms_without_a_value_says_why_they_have_none():
-    with pytest.raises(ValueError, match=r"none of 1 arms has a value to choose from: Diverged in train sgd"):
+    with pytest.raises(ValueError, match=r"none of 1 arms has a value to choose from: Diverged: step 9"):
         comparison.best(comparison.arms(CELLS[4:]), LENGTHS)
 
 
