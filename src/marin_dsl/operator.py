@@ -10,11 +10,11 @@ import inspect
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from marin_dsl.code_identity import CodeIdentity, code_identity
 from marin_dsl.encoding import Unencodable, encode
+from marin_dsl.encoding.places import module_path
 from marin_dsl.expression import Annotations, Expression
 from marin_dsl.signature import Signature, WrongCall
 
@@ -52,7 +52,7 @@ class Operator(Generic[P, R]):
         if isinstance(pin, str):
             raise TypeError(f"@op(pin={pin!r}): pin takes a list of distributions; write pin=[{pin!r}]")
         self.function = function
-        self.name = name or f"{_module_path(function)}.{function.__qualname__}"
+        self.name = name or f"{module_path(function.__module__)}.{function.__qualname__}"
         self.version = version
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
@@ -172,22 +172,6 @@ def installed_version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "missing"
-
-
-def _module_path(function: Any) -> str:
-    """The module's import path; for a script run as `__main__`, the path it would have if it were imported."""
-    if function.__module__ != "__main__":
-        return str(function.__module__)
-    main = sys.modules["__main__"]
-    if getattr(main, "__spec__", None) is not None and main.__spec__ is not None:
-        return main.__spec__.name
-    if not getattr(main, "__file__", None):
-        return "__main__"
-    script = Path(str(main.__file__)).resolve()
-    folder = script.parent
-    while (folder / "__init__.py").exists():
-        folder = folder.parent
-    return ".".join(script.relative_to(folder).with_suffix("").parts)
 
 
 def _found(module: str, qualname: str) -> Any:

@@ -12,7 +12,8 @@ import attrs
 from marin_dsl.encoding import tags
 from marin_dsl.encoding.items import Items
 from marin_dsl.encoding.leaves import BoundLeaf, LazyContent, LeafMissing, ReadLeaf
-from marin_dsl.encoding.registry import codec_named, importable
+from marin_dsl.encoding.places import importable
+from marin_dsl.encoding.registry import codec_named
 from marin_dsl.encoding.scalars import KINDS_BY_NAME
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 import attrs
+
+from marin_dsl.encoding.places import importable, place_of
 
 C = TypeVar("C", bound=type)
 
@@ -75,8 +76,8 @@ def register_codec(
     names = (name, *earlier_names)
     for known in names:
         other = _BY_NAME.get(known)
-        if other is not None and _place(other.cls) != _place(cls):
-            raise ValueError(f"`{known}` already names {_place(other.cls)}; give {_place(cls)} a name of its own")
+        if other is not None and place_of(other.cls) != place_of(cls):
+            raise ValueError(f"`{known}` already names {place_of(other.cls)}; give {place_of(cls)} a name of its own")
     _BY_NAME.update(dict.fromkeys(names, codec))
     _BY_CLASS[cls] = codec
 
@@ -109,7 +110,7 @@ def encodable(cls: Any = None, *, name: str | None = None, schema: int = 1, earl
         _check_post_init(decorated)
         register_codec(
             decorated,
-            name=name or _place(decorated),
+            name=name or place_of(decorated),
             schema=schema,
             to_fields=lambda value: _field_values(value, fields),
             from_fields=lambda values: _restore(decorated, fields, values),
@@ -155,13 +156,13 @@ def _declared_fields(cls: type) -> tuple[_Field, ...]:
         found = tuple(_Field(n, _constant(defaults[n]) if n in defaults else None) for n in cls._fields)
     else:
         raise TypeError(
-            f"@encodable: {_place(cls)} declares no fields; make it an attrs class, a dataclass or a NamedTuple (with "
-            "@encodable above the decorator that makes it one), or use register_codec(...) to say how it becomes "
+            f"@encodable: {place_of(cls)} declares no fields; make it an attrs class, a dataclass or a NamedTuple "
+            "(with @encodable above the decorator that makes it one), or use register_codec(...) to say how it becomes "
             "fields and comes back"
         )
     for field in found:
         if field.neutral and field.default is None:
-            raise TypeError(f"@encodable: field `{field.name}` of {_place(cls)} is neutral, so it needs a default")
+            raise TypeError(f"@encodable: field `{field.name}` of {place_of(cls)} is neutral, so it needs a default")
     return found
 
 
@@ -241,13 +242,13 @@ def _check_fields(cls: type, fields: tuple[_Field, ...], values: Mapping[str, An
     unknown = set(values) - {field.name for field in fields if field.kept}
     if unknown:
         raise ValueError(
-            f"{_place(cls)} has no field {', '.join(sorted(unknown))}: the value was written by another version of the "
-            "class; raise its schema number and register the earlier layout"
+            f"{place_of(cls)} has no field {', '.join(sorted(unknown))}: the value was written by another version of "
+            "the class; raise its schema number and register the earlier layout"
         )
     missing = [field.name for field in fields if field.given and field.default is None and field.name not in values]
     if missing:
         raise ValueError(
-            f"{_place(cls)} needs {', '.join(missing)}, which the value lacks: it was written by another version of "
+            f"{place_of(cls)} needs {', '.join(missing)}, which the value lacks: it was written by another version of "
             "the class; give the field a default, or raise the schema number"
         )
 
@@ -260,13 +261,9 @@ def _check_post_init(cls: type) -> None:
     hook = _post_init(cls)
     if hook is not None and len(inspect.signature(hook).parameters) > 1:
         raise TypeError(
-            f"@encodable: {_place(cls)} has arguments that it does not keep (InitVar), so it cannot be made again from "
-            "its fields; use register_codec(...) to say how it becomes fields and comes back"
+            f"@encodable: {place_of(cls)} has arguments that it does not keep (InitVar), so it cannot be made again "
+            "from its fields; use register_codec(...) to say how it becomes fields and comes back"
         )
-
-
-def _place(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def codec_of(cls: type) -> Codec | None:
@@ -285,19 +282,3 @@ def codec_named(name: str) -> Codec:
     if name not in _BY_NAME:
         raise LookupError(f"no encodable class is registered as `{name}`; import the module that defines it")
     return _BY_NAME[name]
-
-
-def importable(name: str) -> Any:
-    """The object at `module:qualified.name`.
-
-    Raises:
-        LookupError: there is no such module or object.
-    """
-    module, _, qualname = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # an import runs code: anything can go wrong in it
-        raise LookupError(f"`{name}` cannot be imported here ({error}); is the project's code on the path?") from error
-    return found

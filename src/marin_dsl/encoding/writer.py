@@ -14,7 +14,8 @@ import attrs
 
 from marin_dsl.encoding import tags
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
-from marin_dsl.encoding.registry import Unencodable, codec_of, importable
+from marin_dsl.encoding.places import importable, place_of
+from marin_dsl.encoding.registry import Unencodable, codec_of
 from marin_dsl.encoding.scalars import SIMPLE_KINDS
 from marin_dsl.encoding.tags import head
 
@@ -298,7 +299,7 @@ def _write_other(encoder: Encoder, value: Any) -> None:
 
 def _write_enum(encoder: Encoder, value: enum.Enum) -> None:
     cls = type(value)
-    place = f"{cls.__module__}:{cls.__qualname__}"
+    place = place_of(cls)
     try:
         found = importable(place)
     except LookupError:

@@ -1,6 +1,9 @@
 """Users' classes as values: exact restoring, neutral fields, schemas, renames, names."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 from typing import NamedTuple
 
 import attrs
@@ -258,8 +261,6 @@ def test_a_class_that_cannot_be_found_is_named_with_advice():
 
 
 def test_a_module_that_is_not_imported_yet_is_imported_by_name(tmp_path, monkeypatch):
-    import sys
-
     (tmp_path / "users_shapes.py").write_text(
         "import attrs\nfrom marin_dsl.encoding import encodable\n@encodable\n@attrs.frozen\nclass Shape:\n    x: int\n"
     )
@@ -343,3 +344,49 @@ def test_a_named_tuple_with_defaults_comes_back_when_a_field_was_added():
         y: int = 5
 
     assert decode(data) == After(1, 5)
+
+
+SCRIPT = """
+import enum
+import attrs
+from marin_dsl import encodable
+from marin_dsl.encoding import decode, encode
+
+@encodable
+@attrs.frozen
+class Shape:
+    x: int
+
+class Kind(enum.Enum):
+    A = 1
+
+def show():
+    value = [Shape(1), Kind.A]
+    assert decode(encode(value)) == value
+    print(encode(value).hex())
+
+if __name__ == "__main__":
+    show()
+"""
+
+
+def test_a_class_of_a_script_has_the_name_it_has_when_the_script_is_imported(tmp_path):
+    package = tmp_path / "users_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "shapes.py").write_text(SCRIPT)
+    ways = (
+        ["users_package/shapes.py"],
+        ["-m", "users_package.shapes"],
+        ["-c", "import users_package.shapes as s; s.show()"],
+    )
+    places = [*(os.path.abspath(place) for place in sys.path), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    shown = {
+        subprocess.run(
+            [sys.executable, *way], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for way in ways
+    }
+    assert len(shown) == 1
+    assert b"users_package.shapes:Shape" in bytes.fromhex(shown.pop())
