@@ -87,6 +87,7 @@ def call_text(expression: Expression[Any]) -> str:
     by_key = {reference.key: reference for reference in expression.references}
     if not isinstance(operator, Operator):
         return _inline_title(operator.name, found, by_key)
+    found = {name: found[name] for name in operator.signature.parameters.parameters if name in found}
     scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, str | int | float)]
     inner = [_short_title(by_key[value.key]) for value in found.values() if isinstance(value, Reference)]
     shown = ", ".join(scalars or inner[:1])

@@ -66,7 +66,7 @@ def test_any_argument_can_be_recorded_read_and_titled(value):
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (lambda: train("c", lr=0.5), "train(lr=0.5, name='', corpus='c')"),
+        (lambda: train("c", lr=0.5), "train(corpus='c', lr=0.5, name='')"),
         (lambda: f(), "f"),
         (lambda: train(f(1)), "train(lr=0.1, name='')"),
         (lambda: f(1)["loss"], "f['loss']"),
