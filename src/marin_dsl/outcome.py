@@ -87,7 +87,13 @@ class Failed:
 
 
 _NAMED = 2
+_LONG_TITLE = 40
 _LONGEST = 160
+
+
+def _called(title: str) -> str:
+    """The title of a call, or only the operator's name when the whole is long."""
+    return title if len(title) <= _LONG_TITLE else title.partition("(")[0]
 
 
 def _in_short(exception: str, message: str) -> str:
@@ -127,7 +133,9 @@ class Skipped:
     @property
     def summary(self) -> str:
         """One line naming the failed ancestors; of many the first ones."""
-        named = [f"{found.operator} failed ({_in_short(found.exception, found.message)})" for found in self.because]
+        named = [
+            f"{_called(found.operator)} failed ({_in_short(found.exception, found.message)})" for found in self.because
+        ]
         more = f" and {len(named) - _NAMED} more failed" if len(named) > _NAMED else ""
         return "; ".join(named[:_NAMED]) + more
 

