@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import heapq
 import itertools
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import Answer, Emit, Task, execute
 
 Settled = tuple[Task, Answer | BaseException]
@@ -105,7 +107,7 @@ class Cluster:
     def _answer(self, key: str, future: Any) -> Answer | BaseException:
         self._futures.pop(key, None)
         try:
-            found: Answer = future.result()
+            found: Answer | StoreUnavailable = future.result()
             return found
         except BaseException as error:
             return error
@@ -136,13 +138,38 @@ class Cluster:
 
     def close(self, *, grace: float) -> None:
         hush()
+        busy = bool(self._futures)
         with contextlib.suppress(Exception):
             self._client.cancel(list(self._futures.values()), force=True)
         with contextlib.suppress(Exception):
             self._client.close(timeout=grace)
         if self._cluster is not None:
             with contextlib.suppress(Exception):
+                if busy:
+                    self._abandon(grace)
+            with contextlib.suppress(Exception):
                 self._cluster.close(timeout=grace)
+
+    def _abandon(self, grace: float) -> None:
+        """Stop processes, and let go of threads that are still at work then: nothing can stop them, Dask would wait."""
+        from distributed import Worker
+
+        workers = list(self._cluster.workers.values())
+        threads = [worker for worker in workers if isinstance(worker, Worker)]
+        deadline = time.monotonic() + grace
+        while any(worker.active_threads for worker in threads) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        endings = [
+            (worker.close, {"executor_wait": False, "nanny": False})
+            if isinstance(worker, Worker)
+            else (worker.kill, {"timeout": grace})
+            for worker in workers
+        ]
+
+        async def end() -> None:
+            await asyncio.gather(*(how(**settings) for how, settings in endings), return_exceptions=True)
+
+        self._cluster.sync(end, callback_timeout=grace + 5)
 
 
 class ResourceMissing(RuntimeError):
@@ -220,9 +247,12 @@ def _described(workers: int | None) -> str:
     return f"in {workers} worker process{'es' if workers != 1 else ''}"
 
 
-def _execute_on_dask(task: Task, topic: str) -> Answer:
+def _execute_on_dask(task: Task, topic: str) -> Answer | StoreUnavailable:
     from distributed import get_worker
 
     worker = get_worker()
     emit: Callable[[dict[str, Any]], None] = lambda event: worker.log_event(topic, event)  # noqa: E731
-    return execute(task, emit)
+    try:
+        return execute(task, emit)
+    except StoreUnavailable as error:
+        return error  # raised here, it would be logged by Dask as well

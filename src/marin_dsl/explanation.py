@@ -63,7 +63,7 @@ def _unchanged(store: Store, node: Node) -> str:
     if node.call is not None and (failure := store.last_failure(node.call)) is not None:
         return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
     if store.call_of(node.expression.key) is not None:
-        return "its result is no longer in the store"
+        return "it has no result: an earlier run was interrupted, or the result was deleted"
     return "not evaluated before"
 
 

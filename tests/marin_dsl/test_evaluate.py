@@ -225,7 +225,9 @@ def test_reasons_tell_a_failure_from_a_lost_result(store, tmp_path):
     assert "(tried again: it failed with ValueError)" in str(plan(made, store=store))
     for path in Path(store.url, "results").rglob("*.json"):
         path.unlink()
-    assert "it has no result: an earlier run was interrupted, or the result was deleted" in str(plan(corpus("a"), store=store))
+    assert "it has no result: an earlier run was interrupted, or the result was deleted" in str(
+        plan(corpus("a"), store=store)
+    )
     assert "not evaluated before" in str(plan(corpus("b"), store=store))
     assert str(plan(made, store=store, keep_failures=True)) == "0 to run, 0 served, 1 failures kept"
 
@@ -413,3 +415,22 @@ def test_an_interrupt_ends_within_seconds_and_the_next_run_goes_on_from_there(tm
     )  # fmt: skip
     assert again.returncode == 0, again.stdout + again.stderr
     assert sorted((tmp_path / "ran.txt").read_text().split("\n")) == ["", "quick 0", "quick 1", "quick 2"]
+
+
+@pytest.mark.long
+def test_trouble_of_the_store_ends_a_run_soon_though_a_thread_is_stuck(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        textwrap.dedent(SLOW)
+        + "from marin_dsl.store import StoreUnavailable\n@op(version='1')\ndef full() -> int:\n"
+        + "    time.sleep(0.5)\n    raise StoreUnavailable('store s: cannot write x: the disk is full')\n"
+        + "both = slow([stuck([1]), full()])\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", MARIN, "run", "slow:both", "--store", "store"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{Path('src').absolute()}:."},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == "marin: store s: cannot write x: the disk is full\n"
+    assert time.monotonic() - began < 25
