@@ -89,7 +89,7 @@ class Cluster:
         self._topic = f"marin-{run}"
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
-        self._cluster = None if scheduler else _local_cluster(workers)
+        self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = _client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)

@@ -135,7 +135,8 @@ def returning(hint: Any) -> Expression:
     [
         (int, float), (int, complex), (float, complex), (bool, int), (Any, int), (int, Any), (object, int),
         (int, object),
-        (int, int | None), (type(None), int | None), (int, Union[float, None]), (list[int], list[str]), (int, Shaped),
+        (int, int | None), (type(None), int | None), (int, Union[float, None]),  # noqa: UP007
+        (list[int], list[str]), (int, Shaped),
         (dict, Row), (Row, dict), (int, Literal[1, 2]), (Sequence[int], list), (Point, tuple), (None, int | None),
     ],
 )  # fmt: skip
@@ -158,7 +159,7 @@ NUMBER, TEXT = returning(int), returning(str)
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ([NUMBER, 1, 2.5], list[float]), ([NUMBER], list[float] | None), ([NUMBER], Union[list[float], None]),
+        ([NUMBER, 1, 2.5], list[float]), ([NUMBER], list[float] | None), ([NUMBER], Union[list[float], None]),  # noqa: UP007
         ((NUMBER, "a"), tuple[int, str]), ((NUMBER, 1), tuple[int, ...]), ({"a": NUMBER}, dict[str, float]),
         ({"a": [NUMBER]}, Mapping[str, Sequence[float]]), ({"loss": NUMBER}, Row), ([NUMBER], Any), ([NUMBER], list),
         ([NUMBER], str | list), (grid(a=[1])(lambda a: NUMBER), list[Cell]), (grid(a=[1])(lambda a: NUMBER), list),
