@@ -27,7 +27,8 @@ format: .venv/development
 	$(BIN)/ruff format .
 
 bench: .venv/development
-	for script in benchmarks/measure_*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/language.py
+	$(BIN)/python benchmarks/main_job.py
 
 clean:
 	rm -rf .venv .marin site dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

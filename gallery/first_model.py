@@ -19,7 +19,7 @@ from library.token_store import tokenize
 from library.tokenizers import byte_tokenizer, train_bpe
 from library.training import train
 from marin_dsl import attempt, grid
-from marin_models import OptimizerConfig, TrainingConfig, TransformerConfig
+from marin_models import OptimizerConfig, OptimizerKind, TrainingConfig, TransformerConfig
 
 VOCABULARY = 2048
 WEIGHTS = {"code": 0.4, "speeches": 0.4, "manual": 0.2, "plays": 0.2}
@@ -70,7 +70,7 @@ raw_bytes = tokenize(held_out["speeches"], byte_tokenizer()).with_(title="speech
 # Arms: both optimizers at two learning rates and with two seeds, and one that is meant to fail.
 
 
-def optimizer_of(optimizer: str, learning_rate: float) -> OptimizerConfig:
+def optimizer_of(optimizer: OptimizerKind, learning_rate: float) -> OptimizerConfig:
     """The optimizer of an arm; under Muon, embedding, head and norms have AdamW's usual rate."""
     adam = 0.008 if optimizer == "muon" else None
     return OptimizerConfig(optimizer, learning_rate=learning_rate, adam_learning_rate=adam)

@@ -254,6 +254,7 @@ class _Evaluation:
             self.id,
             self.environment,
             format_digest(operator.code.digest),
+            node.over_failure,
         )
 
     def _input(self, node: Node) -> StoredValue:

@@ -41,6 +41,7 @@ class Node:
         failed: its failure, if it failed.
         because: failed ancestors, if it was skipped.
         call: its call key, once its inputs are known.
+        over_failure: whether its value was made from the outcome of something that failed (see `attempt`).
     """
 
     expression: Expression[Any]
@@ -53,6 +54,7 @@ class Node:
     failed: Failed | None = None
     because: tuple[Blame, ...] = ()
     call: bytes | None = None
+    over_failure: bool = False
 
     @functools.cached_property
     def record(self) -> dict[str, Any]:
@@ -142,9 +144,9 @@ class Resolution:
             return False
         call = self.store.call_of(node.expression.key)
         record = None if call is None else self.store.result(call)
-        if record is None:
-            return False
-        node.how, node.call = "hit", call
+        if record is None or (record["over_failure"] and not self.keep_failures):
+            return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
+        node.how, node.call, node.over_failure = "hit", call, record["over_failure"]
         node.stored(StoredValue.from_record(record["value"]))
         return True
 
@@ -169,6 +171,7 @@ class Resolution:
     def _decide(self, node: Node) -> None:
         inputs = [self.nodes[reference.key] for reference in node.expression.references]
         operator = node.expression.operator
+        node.over_failure = any(found.over_failure or found.outcome() is not None for found in inputs)
         if isinstance(operator, InlineOperator) and operator.of_outcome:
             node.how = "inline"
             node.computed(_outcome_value(inputs[0], self.store))

@@ -43,7 +43,7 @@ def _packages() -> dict[str, str]:
     for found in importlib.metadata.distributions():
         try:
             name, version = found.metadata["Name"], found.version
-        except (KeyError, TypeError):  # the remains of an interrupted installation
+        except (KeyError, TypeError, OSError):  # the remains of an interrupted installation
             continue
         if name is not None:
             packages.setdefault(name, version)

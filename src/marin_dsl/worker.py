@@ -41,6 +41,7 @@ class Task:
         run: id of the run that wants it.
         environment: digest of the environment snapshot, as records write it.
         code: digest of the operator's code, as records write it.
+        over_failure: whether an input was made from the outcome of something that failed.
     """
 
     store: Store
@@ -52,6 +53,7 @@ class Task:
     run: str
     environment: str
     code: str
+    over_failure: bool
 
 
 @attrs.frozen(eq=False)
@@ -119,6 +121,7 @@ def _run(task: Task, current: Context, started: float) -> Answer:
     record |= {
         "value": stored.as_record(),
         "observations": observations,
+        "over_failure": task.over_failure,
         "inputs": [format_digest(value.digest) for value in task.inputs],
     }
     visible = task.store.commit(task.call, record)

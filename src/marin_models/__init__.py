@@ -5,7 +5,7 @@ from marin_models.divergence import Diverged
 from marin_models.evaluation import document_bits
 from marin_models.generation import generate
 from marin_models.groups import parameter, parameter_groups
-from marin_models.optimizers import OptimizerConfig
+from marin_models.optimizers import OptimizerConfig, OptimizerKind
 from marin_models.parameters import flatten, unflatten
 from marin_models.training import Curve, Timing, Trained, TrainingConfig, train
 from marin_models.transformer import Transformer, TransformerConfig
@@ -16,6 +16,7 @@ __all__ = [
     "Diverged",
     "Mixture",
     "OptimizerConfig",
+    "OptimizerKind",
     "Timing",
     "Trained",
     "TrainingConfig",

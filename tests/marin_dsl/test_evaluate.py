@@ -434,3 +434,30 @@ def test_trouble_of_the_store_ends_a_run_soon_though_a_thread_is_stuck(tmp_path)
     assert done.returncode == 3
     assert done.stderr == "marin: store s: cannot write x: the disk is full\n"
     assert time.monotonic() - began < 25
+
+
+def test_what_failed_under_a_committed_root_is_tried_again_unless_failures_are_kept(tmp_path):
+    mended = tmp_path / "mended"
+
+    @op(version="1", name="needs.a.file")
+    def read(place: str) -> int:
+        return len(Path(place).read_text())
+
+    @op(version="1", name="counts.what.there.is")
+    def count(found: list) -> int:
+        return sum(outcome.ok for outcome in found)
+
+    root = count([attempt(read(str(mended))), attempt(read(__file__))]).named("count", "1.0")
+    store = tmp_path / "store"
+    outcome, first = run(root, store=store)
+    assert (outcome.value, first.of("finished")["ran"]) == (1, 3)
+    kept = run(root, store=store, keep_failures=True)[1]
+    assert kept.of("finished")["ran"] == 0
+    again = run(root, store=store)[1]
+    assert again.of("finished")["ran"] == 1
+    planned = again.of("planned")["plan"]
+    assert "tried again: it failed with FileNotFoundError" in planned.reasons.values()
+    mended.write_text("now it is there")
+    outcome, healed = run(root, store=store)
+    assert (outcome.value, healed.of("finished")["ran"]) == (2, 2)
+    assert run(root, store=store)[1].of("finished")["ran"] == 0

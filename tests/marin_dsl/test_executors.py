@@ -136,13 +136,15 @@ def test_here_takes_the_highest_priority_first_and_equal_ones_in_order(tmp_path)
     here = Here(lambda event: started.append(event["title"]))
     for title, priority in (("a", 0), ("b", 0), ("c", 5), ("d", -1)):
         here.submit(
-            Task(Store(tmp_path), f, f(title).payload, (), f(title).key, title, "run", "", ""),
+            Task(Store(tmp_path), f, f(title).payload, (), f(title).key, title, "run", "", "", False),
             resources={},
             priority=priority,
         )
     while here.next(0) is not None:
         pass
     assert started == ["c", "a", "b", "d"]
-    here.submit(Task(Store(tmp_path), f, f("e").payload, (), f("e").key, "e", "run", "", ""), resources={}, priority=0)
+    here.submit(
+        Task(Store(tmp_path), f, f("e").payload, (), f("e").key, "e", "run", "", "", False), resources={}, priority=0
+    )
     here.close(grace=0)
     assert here.next(0) is None

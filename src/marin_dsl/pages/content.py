@@ -104,7 +104,7 @@ class Table:
 
     heading: str
     caption: str
-    columns: tuple[Column, ...] = attrs.field(converter=tuple)
+    columns: tuple[Column, ...] = attrs.field(converter=lambda items: tuple(items))
     rows: tuple[tuple[Cell, ...], ...] = attrs.field(converter=lambda rows: tuple(tuple(row) for row in rows))
 
     def __attrs_post_init__(self) -> None:
@@ -136,7 +136,9 @@ class Series:
     tokens: np.ndarray = _array()
     steps: np.ndarray = _array()
     values: np.ndarray = _array()
-    source: tuple[str | int, ...] | None = attrs.field(default=None, converter=attrs.converters.optional(tuple))
+    source: tuple[str | int, ...] | None = attrs.field(
+        default=None, converter=lambda path: None if path is None else tuple(path)
+    )
 
     def __attrs_post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in ("tokens", "steps", "values")}
@@ -158,7 +160,7 @@ class Curves:
 
     heading: str
     caption: str
-    series: tuple[Series, ...] = attrs.field(converter=tuple)
+    series: tuple[Series, ...] = attrs.field(converter=lambda items: tuple(items))
     y_label: str = "value"
 
 
@@ -201,7 +203,7 @@ class Samples:
 
     heading: str
     caption: str
-    samples: tuple[Sample, ...] = attrs.field(converter=tuple)
+    samples: tuple[Sample, ...] = attrs.field(converter=lambda items: tuple(items))
 
 
 Section: TypeAlias = Prose | Table | Curves | Differences | Samples
@@ -225,7 +227,7 @@ class Page:
     question: str
     answer: str
     verdict: str
-    sections: tuple[Section, ...] = attrs.field(converter=tuple)
+    sections: tuple[Section, ...] = attrs.field(converter=lambda items: tuple(items))
     summary: str = ""
 
     def __attrs_post_init__(self) -> None:

@@ -53,11 +53,11 @@ def write(runs: list, extra: Any = None, title: str = "A page") -> Page:
     return Page(title, "What?", "That.", "So.", (Prose("Text", "More."), Curves("Loss", "All.", series)))
 
 
-def page_of(store: Store, *, lrs: tuple = (0.1, 5.0), title: str = "A page", label: str | None = "a-page"):
+def page_of(store: Store, *, lrs: tuple = (0.1, 5.0), title: str = "A page", label: str | None = "a-page", **how):
     runs = grid(lr=lrs)(lambda lr: attempt(train(lr)["loss"]))
     made = write(runs, attempt(after(train(5.0))), title)
     made = made.named(label, "1.0") if label else made
-    outcome = evaluate(made, store=store, debug=True, target="here.py:page")
+    outcome = evaluate(made, store=store, debug=True, target="here.py:page", **how)
     return made, outcome.value
 
 
@@ -112,7 +112,7 @@ def test_what_was_served_says_which_run_computed_it(store):
 def test_a_page_of_a_second_evaluation_tells_the_same(store):
     made, page = page_of(store)
     before = collect(store, page, made.key)
-    again, same = page_of(store)
+    again, same = page_of(store, keep_failures=True)
     after_again = collect(store, same, again.key)
     assert attrs.evolve(after_again, seconds={}) == attrs.evolve(before, seconds={})
 

@@ -1,0 +1,50 @@
+"""What `pip install .` brings."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.long
+def test_the_wheel_holds_every_package_and_the_templates_of_pages(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("marin_dsl-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for package in ("marin_dsl", "marin_models", "marin_kernels", "library", "gallery"):
+        assert f"{package}/__init__.py" in names
+    for file in ("page.html.j2", "page.css"):
+        assert f"marin_dsl/pages/templates/{file}" in names
+    assert "marin_dsl/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_importing_the_language_loads_nothing_heavy():
+    script = "import sys, marin_dsl; print(*(name.partition('.')[0] for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    heavy = {
+        "jax",
+        "dask",
+        "distributed",
+        "bokeh",
+        "numpy",
+        "fsspec",
+        "jinja2",
+        "rich",
+        "click",
+        "typeguard",
+        "tokenizers",
+    }
+    assert not loaded & heavy
+
+
+def test_versions_are_pinned_by_name_alone():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(line.count("==") == 1 and "://" not in line for line in lines)
