@@ -150,7 +150,7 @@ def test_a_misspelt_keyword_is_named_with_the_one_that_was_meant(stores):
     with pytest.raises(TypeError) as error:
         train(stores, {}, model=MODEL, optimiser=OPTIMIZER, training=TRAINING)
     message = str(error.value)
-    assert "test_training.py:" in message
+    assert "test_train_and_evaluate.py:" in message
     assert "train(...): unexpected argument `optimiser`; did you mean `optimizer`?" in message
 
 
