@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_dsl.pages import curves, differences, graph, nodes, prose, quantities, tables
+from marin_dsl.pages import curves, differences, freshness, graph, nodes, prose, quantities, tables
 from marin_dsl.pages.content import Curves, Differences, Page, Prose, Samples, Section, Table
 from marin_dsl.pages.evidence import Cost, Evidence
 
@@ -156,12 +156,13 @@ def render(page: Page, evidence: Evidence) -> str:
     scripts = [curves.library(), _template_text("curves.js")] if drawn else []
     views = nodes.views(evidence)
     drawing = graph.layout(evidence.nodes, evidence.root)
-    return (
+    return freshness.sealed(
         _environment()
         .get_template("page.html.j2")
         .render(
             page=page,
             evidence=evidence,
+            mark=freshness.mark(page, evidence),
             sections=sections,
             contents=_contents(sections),
             counts=nodes.counts(evidence.nodes),
@@ -211,7 +212,8 @@ def write_site(
 ) -> Path:
     """Write pages and an index of them into a folder.
 
-    Each file replaces its predecessor at once: a reader never meets half a page, and a failure leaves the old one.
+    Each file replaces its predecessor at once: a reader never meets half a page, and a failure leaves the old one. A
+    page that is there already, made from equal content and evidence, is left as it is.
 
     Args:
         pages: name of each file (without its ending) to content and evidence.
@@ -234,7 +236,8 @@ def write_site(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for slug, (page, evidence) in pages.items():
-            _write(folder / f"{slug}.html", render(page, evidence))
+            if not freshness.is_fresh(folder / f"{slug}.html", freshness.mark(page, evidence)):
+                _write(folder / f"{slug}.html", render(page, evidence))
         _write(folder / "index.html", _index(pages, title))
     except OSError as error:
         message = (
