@@ -20,7 +20,7 @@ from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression, Label
 from marin_dsl.grid import contents
 from marin_dsl.operator import Operator
-from marin_dsl.outcome import Failed, Ok, Outcome
+from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
 from marin_dsl.plan import Node, Plan, Resolution, plan_of
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
@@ -370,8 +370,16 @@ def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
         "title": node.title,
         "how": node.how,
         "seconds": answer.seconds if answer is not None else None,
-        "reason": outcome.summary if outcome is not None else None,
+        "reason": _reason(node, outcome),
     }
+
+
+def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:
+    """Why there is no value: the failure in short, or which nodes failed (what befell them was told when it did)."""
+    if not isinstance(outcome, Skipped):
+        return outcome.summary if outcome is not None else None
+    titles = [culprit.title for culprit in node.culprits]
+    return ", ".join(titles[:2]) + (f" and {len(titles) - 2} more" if len(titles) > 2 else "") + " failed"
 
 
 __all__ = ["Interrupted", "Plan", "evaluate", "plan"]

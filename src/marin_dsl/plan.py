@@ -40,6 +40,7 @@ class Node:
         digest: digest of its value, once it has one.
         failed: its failure, if it failed.
         because: failed ancestors, if it was skipped.
+        culprits: the nodes that stand behind `because`.
         call: its call key, once its inputs are known.
         over_failure: whether its value was made from the outcome of something that failed (see `attempt`).
     """
@@ -53,6 +54,7 @@ class Node:
     digest: bytes | None = None
     failed: Failed | None = None
     because: tuple[Blame, ...] = ()
+    culprits: tuple[Node, ...] = ()
     call: bytes | None = None
     over_failure: bool = False
 
@@ -179,6 +181,8 @@ class Resolution:
         because = {found: None for item in inputs for found in item.blamed()}
         if because:
             node.how, node.because = "skipped", tuple(because)
+            culprits = [culprit for item in inputs for culprit in ((item,) if item.failed else item.culprits)]
+            node.culprits = tuple({culprit.expression.key: culprit for culprit in culprits}.values())
         elif isinstance(operator, InlineOperator):
             node.how = "inline"
             self._evaluate_inline(node, operator, inputs)
