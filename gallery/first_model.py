@@ -58,7 +58,7 @@ lengths = byte_lengths(held_out_texts).with_(title="byte lengths")
 
 # Tokens.
 
-tokenizer = train_bpe(training_texts, vocabulary=VOCABULARY)
+tokenizer = train_bpe(training_texts, vocabulary=VOCABULARY).with_(title="train tokenizer")
 training_tokens = {
     name: tokenize(side.field("train"), tokenizer).with_(title=f"tokenize {name}") for name, side in sides.items()
 }

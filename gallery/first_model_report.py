@@ -89,7 +89,7 @@ def present(
             Differences(
                 "What differs between the arms",
                 "Only settings that are not the same in every arm.",
-                {name_of(arm.coordinates): dict(configurations[key_of(arm.coordinates)]) for arm in measured},
+                tuple((name_of(arm.coordinates), dict(configurations[key_of(arm.coordinates)])) for arm in measured),
             ),
             Samples(
                 "What the models write",

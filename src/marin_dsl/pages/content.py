@@ -172,12 +172,14 @@ class Differences:
     Attributes:
         heading: title of the section.
         caption: what the arms are.
-        configurations: name of an arm to its nested configuration.
+        configurations: name and nested configuration of each arm, in the order to show them; a dict is taken too.
     """
 
     heading: str
     caption: str
-    configurations: dict[str, dict]
+    configurations: tuple[tuple[str, dict], ...] = attrs.field(
+        converter=lambda arms: tuple(arms.items() if isinstance(arms, dict) else arms)
+    )
 
 
 @encodable

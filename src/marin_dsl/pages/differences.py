@@ -69,7 +69,7 @@ def _typed(value: object) -> tuple[str, str]:
 
 def compare(section: Differences) -> Comparison:
     """The settings of all arms, those that differ apart from those that do not; 1, 1.0 and "1" differ."""
-    arms = [dict(leaves(configuration)) for configuration in section.configurations.values()]
+    arms = [dict(leaves(configuration)) for _, configuration in section.configurations]
     absent = object()
     differing: list[Setting] = []
     equal: list[Setting] = []
@@ -80,4 +80,4 @@ def compare(section: Differences) -> Comparison:
         setting = Setting(".".join(path), texts, unset)
         same = not any(unset) and len({_typed(value) for value in values}) == 1
         (equal if same else differing).append(setting)
-    return Comparison(tuple(section.configurations), tuple(differing), tuple(equal))
+    return Comparison(tuple(name for name, _ in section.configurations), tuple(differing), tuple(equal))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marin_dsl.encoding import decode, encode
 from marin_dsl.pages import Differences
 from marin_dsl.pages.differences import UNSET, compare, leaves
 
@@ -81,3 +82,9 @@ def test_every_setting_is_on_exactly_one_side(one, other):
 @given(configuration, configuration)
 def test_arms_without_differences_are_equal(one, other):
     assert (not compared(a=one, b=other).differing) == (dict(leaves(one)) == dict(leaves(other)))
+
+
+def test_arms_stay_in_the_order_in_which_they_were_given_through_storage():
+    arms = (("zeta", {"rate": 1}), ("a", {"rate": 2}), ("middle", {"rate": 3}))
+    stored = decode(encode(Differences("h", "c", arms)))
+    assert compare(stored).arms == ("zeta", "a", "middle")
