@@ -122,7 +122,7 @@ class Report:
     def _on_finished(self, event: dict[str, Any]) -> None:
         self.close()
         found = event["counts"]
-        parts = [f"{event['ran']} nodes run", f"{found['served']} served"]
+        parts = [f"{event['ran']} node{'' if event['ran'] == 1 else 's'} run", f"{found['served']} served"]
         others = {"failed": self._failed, "failures kept": found["kept"], "skipped": found["skipped"]}
         parts += [f"{number} {what}" for what, number in others.items() if number]
         self._say(f"[bold]{', '.join(parts)}[/] in {duration(time.monotonic() - self._began)}")
