@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import heapq
 import itertools
@@ -167,6 +166,8 @@ class Cluster:
         ]
 
         async def end() -> None:
+            import asyncio
+
             await asyncio.gather(*(how(**settings) for how, settings in endings), return_exceptions=True)
 
         self._cluster.sync(end, callback_timeout=grace + 5)
