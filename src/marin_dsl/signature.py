@@ -84,7 +84,8 @@ class Signature:
         unknown = [] if takes_any else [name for name in kwargs if name not in known]
         accepts = f"it takes {', '.join(self._spelled(name) for name in known) or 'no arguments'}"
         if not unknown:
-            return f"{error}; {accepts}"
+            # Python 3.12 and later also say which kind of argument it is.
+            return f"{str(error).replace('required keyword-only argument', 'required argument')}; {accepts}"
         close = difflib.get_close_matches(unknown[0], known, 1)
         guess = f"; did you mean `{close[0]}`?" if close else ";"
         return f"unexpected argument `{unknown[0]}`{guess} {accepts}"

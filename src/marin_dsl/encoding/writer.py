@@ -324,7 +324,9 @@ def _is_array(value: Any) -> bool:
 
 def _advice(value: Any) -> str:
     kind = type(value)
-    given = f"a {kind.__module__}.{kind.__qualname__}" if kind.__module__ != "builtins" else f"a {kind.__qualname__}"
+    # Where a library keeps a class (`pathlib._local`) is its own affair, and differs between versions.
+    module = ".".join(part for place, part in enumerate(kind.__module__.split(".")) if not (place and part[0] == "_"))
+    given = f"a {module}.{kind.__qualname__}" if module != "builtins" else f"a {kind.__qualname__}"
     if callable(value) and hasattr(value, "__qualname__"):
         name = value.__qualname__
         return f"the function or class `{name}` has no encoding; make it an operator (@op) and pass its result"
