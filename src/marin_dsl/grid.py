@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,9 +9,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from marin_dsl import cells as operators
 from marin_dsl.cells import Best, Cell
-from marin_dsl.encoding import Unencodable
+from marin_dsl.coordinates import check_axes, check_same_axes, chooser, place, same, spelled
 from marin_dsl.encoding.writer import WRITERS, Encoder
-from marin_dsl.expression import Expression, encode_arguments
+from marin_dsl.expression import Expression
 from marin_dsl.inline import INLINE
 from marin_dsl.operator import Operator
 
@@ -35,11 +34,11 @@ class Points:
 
     def where(self, predicate: Callable[..., Any] | None = None, /, **coordinates: Any) -> Points:
         """The points with these coordinates, and for which the predicate holds; see `Grid.where`."""
-        keep = _chooser(self.axes, predicate, coordinates)
+        keep = chooser(self.axes, predicate, coordinates)
         return Points(self.axes, filter(keep, self.coordinates))
 
     def __add__(self, other: Points) -> Points:
-        _check_same_axes(self.axes, other.axes)
+        check_same_axes(self.axes, other.axes)
         return Points(self.axes, (*self.coordinates, *({a: p[a] for a in self.axes} for p in other.coordinates)))
 
     def __call__(self, build: Callable[..., Any]) -> Grid[Any]:
@@ -69,10 +68,10 @@ class Grid(Generic[T]):
         self.axes, flat = _flattened(axes, list(cells))
         found: dict[Any, Cell[T]] = {}
         for cell in flat:
-            known = found.setdefault(_place(cell.coordinates), cell)
-            if known is not cell and not _same(known.value, cell.value):
+            known = found.setdefault(place(cell.coordinates), cell)
+            if known is not cell and not same(known.value, cell.value):
                 raise ValueError(
-                    f"two different cells at {_spelled(cell.coordinates)}: {known.value!r} and {cell.value!r}; "
+                    f"two different cells at {spelled(cell.coordinates)}: {known.value!r} and {cell.value!r}; "
                     "tell them apart by another axis"
                 )
         self.cells: tuple[Cell[T], ...] = tuple(found.values())
@@ -91,7 +90,7 @@ class Grid(Generic[T]):
         Raises:
             KeyError: the grid has no such axis.
         """
-        keep = _chooser(self.axes, predicate, coordinates)
+        keep = chooser(self.axes, predicate, coordinates)
         return Grid(self.axes, (cell for cell in self.cells if keep(cell.coordinates)))
 
     def mean(self, *axes: str) -> Any:
@@ -111,7 +110,7 @@ class Grid(Generic[T]):
         return self._over(
             axes,
             lambda group: _apply(
-                operators.mean, values=[cell.value for cell in sorted(group, key=lambda c: _place(c.coordinates))]
+                operators.mean, values=[cell.value for cell in sorted(group, key=lambda c: place(c.coordinates))]
             ),
         )
 
@@ -180,13 +179,13 @@ class Grid(Generic[T]):
 
     def _over(self, axes: tuple[str, ...], build: Callable[[list[Cell[T]]], Expression[Any]]) -> Any:
         """One expression for the cells that differ on these axes only."""
-        _check_axes(self.axes, axes)
+        check_axes(self.axes, axes)
         if not self.cells:
             raise ValueError(f"the grid over {', '.join(self.axes)} has no cells; what does its .where(...) leave?")
         remaining = tuple(axis for axis in self.axes if axis not in (axes or self.axes))
         groups: dict[Any, list[Cell[T]]] = {}
         for cell in self.cells:
-            groups.setdefault(_place({axis: cell.coordinates[axis] for axis in remaining}), []).append(cell)
+            groups.setdefault(place({axis: cell.coordinates[axis] for axis in remaining}), []).append(cell)
         if not remaining:
             return build(list(self.cells))
         return Grid(
@@ -195,7 +194,7 @@ class Grid(Generic[T]):
         )
 
     def __add__(self, other: Grid[T]) -> Grid[T]:
-        _check_same_axes(self.axes, other.axes)
+        check_same_axes(self.axes, other.axes)
         return Grid(self.axes, (*self.cells, *other.cells))
 
     def __iter__(self) -> Iterator[Cell[T]]:
@@ -206,6 +205,16 @@ class Grid(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<grid of {len(self)} cells over {', '.join(self.axes)}>"
+
+    def __str__(self) -> str:
+        from marin_dsl.display import rows
+
+        return rows(self)
+
+    def _repr_html_(self) -> str:
+        from marin_dsl.display import rows_html
+
+        return rows_html(self)
 
 
 class _Grids:
@@ -277,42 +286,6 @@ def _axis(name: str, values: Any) -> Points:
     return points
 
 
-def _check_axes(known: tuple[str, ...], named: Iterable[str]) -> None:
-    for axis in named:
-        if axis not in known:
-            raise KeyError(f"the grid has no axis `{axis}`; it has {', '.join(known)}")
-
-
-def _check_same_axes(here: tuple[str, ...], there: tuple[str, ...]) -> None:
-    if set(here) != set(there):
-        raise ValueError(f"only grids over the same axes add up: {', '.join(here)} here, {', '.join(there)} there")
-
-
-def _chooser(
-    axes: tuple[str, ...], predicate: Callable[..., Any] | None, coordinates: Mapping[str, Any]
-) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether a point is chosen by the coordinates and by the predicate."""
-    _check_axes(axes, coordinates)
-    if predicate is not None and not callable(predicate):
-        raise TypeError(f"where(...) takes a predicate or axes by name, and got {predicate!r:.60}")
-    named = _named_axes(axes, predicate) if predicate is not None else ()
-
-    def chosen(point: Mapping[str, Any]) -> bool:
-        by_value = all(_equal(point[axis], at) for axis, at in coordinates.items())
-        return by_value and (predicate is None or bool(predicate(**{axis: point[axis] for axis in named})))
-
-    return chosen
-
-
-def _named_axes(axes: tuple[str, ...], predicate: Callable[..., Any]) -> tuple[str, ...]:
-    parameters = inspect.signature(predicate).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return axes
-    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
-    _check_axes(axes, required)
-    return tuple(parameter.name for parameter in parameters if parameter.name in axes)
-
-
 def _flattened(axes: tuple[str, ...], cells: list[Cell[Any]]) -> tuple[tuple[str, ...], Iterable[Cell[Any]]]:
     """Cells that are grids become the cells of those, with the coordinates of both."""
     if not any(isinstance(cell.value, Grid) for cell in cells):
@@ -321,11 +294,11 @@ def _flattened(axes: tuple[str, ...], cells: list[Cell[Any]]) -> tuple[tuple[str
     flat: list[Cell[Any]] = []
     for cell in cells:
         if not isinstance(cell.value, Grid):
-            raise ValueError(f"the cell at {_spelled(cell.coordinates)} is no grid, although others are")
+            raise ValueError(f"the cell at {spelled(cell.coordinates)} is no grid, although others are")
         inner = cell.value.axes if inner is None else inner
         if set(inner) != set(cell.value.axes):
             raise ValueError(
-                f"the inner grid at {_spelled(cell.coordinates)} is over {', '.join(cell.value.axes)}, "
+                f"the inner grid at {spelled(cell.coordinates)} is over {', '.join(cell.value.axes)}, "
                 f"and others are over {', '.join(inner)}"
             )
         for axis in inner:
@@ -348,32 +321,6 @@ def _attempted(value: Any) -> Any:
     if isinstance(value, Expression):
         return Expression.apply(INLINE["attempt"], {"value": value}, origin=value.origin)
     return {key: _attempted(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _place(value: Any) -> Any:
-    """What is equal for equal content and has an order; the content may hold expressions."""
-    payload, references, _ = encode_arguments({"at": value})
-    return payload, tuple(reference.key for reference in references)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two cells have the same content, by its encoding where it has one."""
-    try:
-        return bool(_place(one) == _place(other))
-    except Unencodable:
-        return one is other or bool(one == other)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether a coordinate is the one that was asked for: `1` finds `1.0`, and an array or NaN finds itself."""
-    try:
-        return bool(one == other) or _same(one, other)
-    except ValueError:  # arrays do not compare to one truth
-        return _same(one, other)
-
-
-def _spelled(coordinates: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis}={at!r:.40}" for axis, at in coordinates.items())
 
 
 def contents(value: Any) -> list[Expression[Any]]:
