@@ -124,6 +124,7 @@ def _best(cells: Sequence[Cell[Any]], sign: int) -> Best:
     competing: list[tuple[float, Cell[Any]]] = []
     failed: list[Cell[str]] = []
     for cell in cells:
+        cell = Cell({axis: _opened(at) for axis, at in cell.coordinates.items()}, cell.value)
         value = _opened(cell.value)
         reason = value.summary if isinstance(value, Failed | Skipped) else None
         number = math.nan if reason else _number(value, "argmin" if sign > 0 else "argmax")

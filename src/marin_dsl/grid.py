@@ -159,7 +159,7 @@ class Grid(Generic[T]):
         return _apply(
             operators.table,
             axes=list(self.axes),
-            cells=[Cell(cell.coordinates, _attempted(cell.value)) for cell in self.cells],
+            cells=[_attempted_cell(cell, self.axes) for cell in self.cells],
             heading=heading,
             caption=caption,
             digits=digits,
@@ -173,7 +173,7 @@ class Grid(Generic[T]):
             axes,
             lambda group: _apply(
                 operator,
-                cells=[Cell({axis: c.coordinates[axis] for axis in named}, _attempted(c.value)) for c in group],
+                cells=[_attempted_cell(cell, named) for cell in group],
             ),
         )
 
@@ -316,8 +316,12 @@ def _apply(operator: Operator[Any, Any], **arguments: Any) -> Expression[Any]:
     return Expression.apply(operator, arguments, origin=(frame.f_code.co_filename, frame.f_lineno))
 
 
+def _attempted_cell(cell: Cell[Any], axes: tuple[str, ...]) -> Cell[Any]:
+    """A cell of outcomes, so that one that fails takes nothing else with it; a coordinate may be an expression too."""
+    return Cell({axis: _attempted(cell.coordinates[axis]) for axis in axes}, _attempted(cell.value))
+
+
 def _attempted(value: Any) -> Any:
-    """The outcomes of the expressions in a cell, so that one that fails takes nothing else with it."""
     if isinstance(value, Expression):
         return Expression.apply(INLINE["attempt"], {"value": value}, origin=value.origin)
     return {key: _attempted(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -302,6 +302,16 @@ def test_a_table_has_every_cell_and_the_reasons_of_those_that_failed(tmp_path):
     assert attempted.rows == table.rows, "cells that were attempted already are shown in the same way"
 
 
+def test_a_coordinate_that_failed_takes_nothing_else_with_it(tmp_path):
+    runs = grid(of=[train(0.5), train(5.0)], seed=[0])(lambda of, seed: use(of))
+    table = value(runs.table(), tmp_path)
+    reason = Missing("train(rate=5.0, seed=0) failed (ValueError: diverged)", "skipped")
+    assert table.rows == ((0.5, 0, 0.5), (Missing("ValueError: diverged"), 0, reason))
+    found = value(runs.argmin(), tmp_path)
+    assert found.coordinates == {"of": 0.5, "seed": 0}
+    assert [(cell.coordinates["of"].message, cell.value) for cell in found.failed] == [("diverged", reason.reason)]
+
+
 def test_a_table_of_dicts_has_a_column_for_each_key(tmp_path):
     def build(n):
         return {"loss": train(float(n)), "text": use("t")} if n else use({"other": np.float32(1.5)})
