@@ -227,6 +227,16 @@ class Expression(Generic[T_co]):
     def __repr__(self) -> str:
         return f"<Expression {self.operator.name} {format_digest(self.key)[7:19]}>"
 
+    def __str__(self) -> str:
+        from marin_dsl.display import tree
+
+        return tree(self)
+
+    def _repr_html_(self) -> str:
+        from marin_dsl.display import tree_html
+
+        return tree_html(self)
+
     def __copy__(self) -> Expression[T_co]:
         return self
 
