@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -68,6 +68,16 @@ class Placement:
         return arguments
 
 
+def surely_right(parameter: inspect.Parameter, hint: Any) -> Callable[[Any], bool]:
+    """A quick test whether what a parameter is given fits its type; of `*args` and `**kwargs`, whether each does."""
+    fits = surely_fits(hint)
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return lambda collected: all(map(fits, collected))
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return lambda collected: all(map(fits, collected.values()))
+    return fits
+
+
 def surely_fits(hint: Any) -> Callable[[Any], bool]:
     """A quick test whether a value fits a type: yes is certain, no means that it has to be looked at closely.
 
@@ -85,14 +95,19 @@ def surely_fits(hint: Any) -> Callable[[Any], bool]:
 def _container_test(hint: Any) -> Callable[[Any], bool] | None:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is list and len(parts) == 1:
-        items = exact_kinds(parts[0])
-        return lambda value: type(value) is list and items.issuperset(map(type, value))
+        items = _all_fit(parts[0])
+        return lambda value: type(value) is list and items(value)
     if origin is dict and len(parts) == 2:
-        keys, items = map(exact_kinds, parts)
-        return lambda value: (
-            type(value) is dict and keys.issuperset(map(type, value)) and items.issuperset(map(type, value.values()))
-        )
+        keys, items = map(_all_fit, parts)
+        return lambda value: type(value) is dict and keys(value) and items(value.values())
     return None
+
+
+def _all_fit(hint: Any) -> Callable[[Iterable[Any]], bool]:
+    if hint is Any:
+        return lambda values: True
+    kinds = exact_kinds(hint)
+    return lambda values: kinds.issuperset(map(type, values))
 
 
 def exact_kinds(hint: Any) -> frozenset[type]:

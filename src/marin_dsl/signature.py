@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.binding import Placement, alternatives, plain, surely_fits
+from marin_dsl.binding import Placement, alternatives, plain, surely_right
 from marin_dsl.expression import Expression
 
 
@@ -45,7 +45,7 @@ class Signature:
             hints = {}
         parameters = inspect.signature(function)
         checks = {
-            each.name: surely_fits(hints[each.name]) if each.kind not in _COLLECTING else _never
+            each.name: surely_right(each, hints[each.name])
             for each in parameters.parameters.values()
             if hints.get(each.name, Any) is not Any
         }
@@ -105,13 +105,6 @@ class Signature:
     def _spelled(self, name: str) -> str:
         hint = self.hints.get(name)
         return f"{name}: {spell(hint)}" if hint is not None else name
-
-
-_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _never(value: Any) -> bool:
-    return False
 
 
 def _places(parameter: inspect.Parameter, value: Any) -> list[tuple[str, Any]]:

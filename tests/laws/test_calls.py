@@ -137,7 +137,7 @@ def test_what_surely_fits_a_type_fits_it(value, hint):
     [
         (1, int), (True, int), (1, float), (0.5, float), (1, complex), ("a", str), (None, str | None), (1, int | str),
         ([1], list), ([1, 0.5], list[float]), (["a"], list[str] | None), ({"a": 1}, dict[str, float]), (Sizes(), Sizes),
-        ([number()], list), ([Sizes()], list[Sizes]),
+        ([number()], list), ([Sizes()], list[Sizes]), ({"a": number(), "b": [1]}, dict[str, Any]),
     ],
 )  # fmt: skip
 def test_what_is_common_is_answered_quickly(value, hint):
