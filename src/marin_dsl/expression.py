@@ -6,15 +6,16 @@ and of the encoded arguments, each expression among them standing by its own rec
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import attrs
 
-from marin_dsl.encoding import Encoder, Leaf, Unencodable, format_digest
-from marin_dsl.encoding.tags import BYTES, EXPRESSION, TAG, head
+from marin_dsl.encoding import Encoder, Leaf, Unencodable, encode, format_digest
+from marin_dsl.encoding.tags import BYTES, EXPRESSION, MAP, TAG, head
 from marin_dsl.encoding.writer import WRITERS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 REFERENCE_HEAD = head(TAG, EXPRESSION) + head(BYTES, 32)
 _KEY_DOMAIN = b"marin-recipe-1\0"
+_set = object.__setattr__  # expressions refuse every other way of setting
 
 
 class Identified(Protocol):
@@ -131,24 +133,20 @@ class Expression(Generic[T_co]):
         """
         made: Expression[Any] = cls.__new__(cls)
         payload, references, leaves = encode_arguments(arguments)
-        settings: dict[str, Any] = {
-            "operator": operator,
-            "payload": payload,
-            "references": references,
-            "leaves": leaves,
-            "key": recipe_key(operator.identity, payload, (reference.key for reference in references)),
-            "annotations": annotations or _NO_ANNOTATIONS,
-            "label": None,
-            "origin": origin,
-        }
-        for name, value in settings.items():
-            object.__setattr__(made, name, value)
+        _set(made, "operator", operator)
+        _set(made, "payload", payload)
+        _set(made, "references", references)
+        _set(made, "leaves", leaves)
+        _set(made, "key", recipe_key(operator.identity, payload, [reference.key for reference in references]))
+        _set(made, "annotations", annotations or _NO_ANNOTATIONS)
+        _set(made, "label", None)
+        _set(made, "origin", origin)
         return made
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
         copy: Expression[T_co] = Expression.__new__(Expression)
         for name in Expression.__slots__[1:]:
-            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+            _set(copy, name, changes.get(name, getattr(self, name)))
         return copy
 
     def named(self, name: str, version: str) -> Expression[T_co]:
@@ -281,32 +279,35 @@ def _rebuild(rows: list[dict[str, Any]]) -> Expression[Any]:
         }
         made.append(Expression.__new__(Expression))
         for name, value in row.items():
-            object.__setattr__(made[-1], name, value)
+            _set(made[-1], name, value)
     return made[-1]
 
 
-class _Reference(bytes):
-    """The chunk that stands for an expression among encoded arguments."""
-
-    expression: Expression[Any]
-
-
 class _ArgumentEncoder(Encoder):
-    def __init__(self) -> None:
-        super().__init__()
-        self.met = 0
+    """Writes arguments; an expression among them is a chunk by itself."""
+
+    def whole(self, value: Any, key: Any, step: Callable[[Any], str]) -> bytes:
+        chunks = self.aside(value, key, step)
+        if any(type(chunk) is Expression for chunk in chunks):
+            raise Unencodable(
+                "an expression cannot be a dict key or a member of a set: its value is not known; use a list"
+            )
+        return b"".join(chunks)
 
 
 def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
     if not isinstance(encoder, _ArgumentEncoder):
         raise Unencodable(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
-    chunk = _Reference(REFERENCE_HEAD + value.key)
-    chunk.expression = value
-    encoder.met += 1
-    encoder.out.append(chunk)
+    encoder.out.append(value)
 
 
 WRITERS[Expression] = _write_expression
+
+
+@functools.lru_cache(maxsize=4096)  # a pure function: it cannot go stale
+def _encoded_names(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
+    """Names in the order of a map, each with its encoding."""
+    return sorted((encode(name), name) for name in names)
 
 
 def encode_arguments(
@@ -318,22 +319,26 @@ def encode_arguments(
         Unencodable: a part is no value, or an expression stands where it cannot (a dict key, a member of a set).
     """
     encoder = _ArgumentEncoder()
+    encoder.out.append(head(MAP, len(arguments)))
     try:
-        encoder.write_keyed((name, value, name) for name, value in arguments.items())
+        for encoded, name in _encoded_names(tuple(arguments)):
+            encoder.out.append(encoded)
+            try:
+                encoder.write(arguments[name])
+            except Unencodable as error:
+                raise error.inside(name) from None
     except RecursionError:
         raise Unencodable("an argument contains itself, or is nested too deeply to be data") from None
     pieces: list[bytes] = []
     references: list[Expression[Any]] = []
     current: list[bytes] = []
     for chunk in encoder.out:
-        if type(chunk) is _Reference:
+        if type(chunk) is Expression:
             pieces.append(b"".join(current))
-            references.append(chunk.expression)
+            references.append(chunk)
             current = []
         else:
             current.append(chunk)
-    if len(references) != encoder.met:
-        raise Unencodable("an expression cannot be a dict key or a member of a set: its value is not known; use a list")
     return (*pieces, b"".join(current)), tuple(references), encoder.leaves
 
 

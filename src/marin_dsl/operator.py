@@ -78,7 +78,7 @@ class Operator(Generic[P, R]):
         """The parameters and their types."""
         return Signature.of(self.function, self.short_name)
 
-    @property
+    @functools.cached_property
     def result_hint(self) -> Any:
         """The annotated type of the result, or None."""
         return self.signature.hints.get("return")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
+from marin_dsl.binding import Placement, alternatives, plain, surely_right
 from marin_dsl.expression import Expression
 
 
@@ -26,11 +26,15 @@ class Signature:
         name: what messages call the operator.
         parameters: the function's own signature.
         hints: annotations by parameter name, and the result's under `return`.
+        placement: how most calls are bound.
+        checks: by parameter name, whether an argument surely fits; parameters that take anything have none.
     """
 
     name: str
     parameters: inspect.Signature
     hints: Mapping[str, Any]
+    placement: Placement | None
+    checks: Mapping[str, Callable[[Any], bool]]
 
     @classmethod
     def of(cls, function: Any, name: str) -> Signature:
@@ -39,7 +43,13 @@ class Signature:
             hints = typing.get_type_hints(function)
         except (NameError, TypeError, AttributeError):
             hints = {}
-        return cls(name, inspect.signature(function), hints)
+        parameters = inspect.signature(function)
+        checks = {
+            each.name: surely_right(each, hints[each.name])
+            for each in parameters.parameters.values()
+            if hints.get(each.name, Any) is not Any
+        }
+        return cls(name, parameters, hints, Placement.of(parameters), checks)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], origin: tuple[str, int]) -> dict[str, Any]:
         """Arguments by parameter name, defaults filled in.
@@ -47,16 +57,19 @@ class Signature:
         Raises:
             WrongCall: a name is unknown, an argument is missing or given twice, or one has the wrong type.
         """
-        try:
-            bound = self.parameters.bind(*args, **kwargs)
-        except TypeError as error:
-            raise WrongCall(self._complaint(origin, self._advice(kwargs, error))) from None
-        bound.apply_defaults()
-        for name, value in bound.arguments.items():
-            if name in self.hints:
-                for place, item in _places(self.parameters.parameters[name], value):
+        arguments = self.placement.place(args, kwargs) if self.placement is not None else None
+        if arguments is None:
+            try:
+                bound = self.parameters.bind(*args, **kwargs)
+            except TypeError as error:
+                raise WrongCall(self._complaint(origin, self._advice(kwargs, error))) from None
+            bound.apply_defaults()
+            arguments = dict(bound.arguments)
+        for name, fits in self.checks.items():
+            if not fits(arguments[name]):
+                for place, item in _places(self.parameters.parameters[name], arguments[name]):
                     self._check(place, item, self.hints[name], origin)
-        return dict(bound.arguments)
+        return arguments
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
         """The result of a function on arguments by parameter name."""
@@ -134,7 +147,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
 def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
     """An expression fits unless both types are plain classes and neither is a kind of the other."""
     given: Any = getattr(value.operator, "result_hint", None)
-    if not _plain(given) or any(_may_be(given, kind) for kind in _alternatives(hint)):
+    if not plain(given) or any(_may_be(given, kind) for kind in alternatives(hint)):
         return None
     return f"is the result of {value.operator.name}, a {spell(given)}; expected {spell(hint)}"
 
@@ -147,21 +160,12 @@ def _may_be(given: type, expected: Any) -> bool:
     """Whether something of one class can be of another; where that cannot be told, it can."""
     try:
         return (
-            not _plain(expected)
+            not plain(expected)
             or issubclass(given, (expected, *_NUMBERS.get(expected, ())))
             or issubclass(expected, given)
         )
     except TypeError:  # protocols and typed dicts cannot be asked
         return True
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    return typing.get_args(hint) if union else (hint,)
-
-
-def _plain(kind: Any) -> bool:
-    return isinstance(kind, type) and kind is not Any and not typing.get_args(kind)
 
 
 def _holds_expressions(value: Any) -> bool:
@@ -183,7 +187,7 @@ def _nest_mismatch(value: Any, hint: Any) -> str | None:
     from marin_dsl.grid import Grid
 
     problems = [
-        _nest_mismatch_one(list(value) if isinstance(value, Grid) else value, kind) for kind in _alternatives(hint)
+        _nest_mismatch_one(list(value) if isinstance(value, Grid) else value, kind) for kind in alternatives(hint)
     ]
     if None in problems:
         return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import hashlib
 import itertools
+import operator
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -22,6 +23,7 @@ from marin_dsl.encoding.tags import head
 _TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
 _SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
 _NAN = b"\xf9\x7e\x00"
+_FIRST = operator.itemgetter(0)
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -77,22 +79,6 @@ class Encoded:
 
 
 @attrs.frozen(eq=False)
-class Step:
-    """A step of the path to a part of a value; spelled out only when there is something to complain about."""
-
-    opening: str
-    content: Any
-    closing: str
-
-    def __str__(self) -> str:
-        try:
-            text = repr(self.content)
-        except Exception:  # an integer of many digits, or a class with a broken __repr__
-            text = f"<{type(self.content).__name__}>"
-        return f"{self.opening}{text[:60]}{self.closing}"
-
-
-@attrs.frozen(eq=False)
 class RawValue:
     """A value that is already encoded, to be embedded in another one as it is."""
 
@@ -108,7 +94,7 @@ class Encoder:
     """
 
     def __init__(self) -> None:
-        self.out: list[bytes] = []
+        self.out: list[Any] = []
         self.leaves: dict[bytes, Leaf] = {}
 
     def write_root(self, value: Any) -> None:
@@ -128,12 +114,10 @@ class Encoder:
         else:
             _write_other(self, value)
 
-    def write_keyed(self, items: Iterable[tuple[Any, Any, str | Step]]) -> None:
-        """Write (key, value, step) triples as a map sorted by encoded key."""
-        pairs: list[tuple[bytes, list[bytes]]] = []
-        for key, value, step in items:
-            pairs.append((b"".join(self.aside(key, step)), self.aside(value, step)))
-        pairs.sort(key=lambda pair: pair[0])
+    def write_keyed(self, items: Mapping[Any, Any], step: Callable[[Any], str]) -> None:
+        """Write a map sorted by encoded key; complaints about an item are placed at the step of its key."""
+        pairs = [(self.whole(key, key, step), self.aside(value, key, step)) for key, value in items.items()]
+        pairs.sort(key=_FIRST)
         if any(one[0] == other[0] for one, other in itertools.pairwise(pairs)):
             raise Unencodable("two keys of the dict are the same value, although Python tells them apart (NaN does)")
         self.out.append(head(tags.MAP, len(pairs)))
@@ -141,16 +125,20 @@ class Encoder:
             self.out.append(encoded_key)
             self.out += chunks
 
-    def aside(self, value: Any, step: str | Step) -> list[bytes]:
-        """The chunks of a value, without adding them to the output; complaints are placed at `step`."""
+    def aside(self, value: Any, key: Any, step: Callable[[Any], str]) -> list[bytes]:
+        """The chunks of a value, without adding them to the output; complaints are placed at the step of its key."""
         kept, self.out = self.out, []
         try:
             self.write(value)
             return self.out
         except Unencodable as error:
-            raise error.inside(str(step)) from None
+            raise error.inside(step(key)) from None
         finally:
             self.out = kept
+
+    def whole(self, value: Any, key: Any, step: Callable[[Any], str]) -> bytes:
+        """The bytes of a value that others are sorted by, without adding them to the output."""
+        return b"".join(self.aside(value, key, step))
 
     def write_bytes(self, data: bytes) -> None:
         """Write a byte string in the manifest itself."""
@@ -256,12 +244,31 @@ def _write_tuple(encoder: Encoder, value: tuple[Any, ...]) -> None:
 
 
 def _write_dict(encoder: Encoder, value: dict[Any, Any]) -> None:
-    encoder.write_keyed((key, content, Step("[", key, "]")) for key, content in value.items())
+    encoder.write_keyed(value, _item_step)
+
+
+def _item_step(key: Any) -> str:
+    return f"[{_short(key)}]"
+
+
+def _member_step(member: Any) -> str:
+    return f"{{{_short(member)}}}"
+
+
+def _field_step(name: str) -> str:
+    return f".{name}"
+
+
+def _short(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except Exception:  # an integer of many digits, or a class with a broken __repr__
+        return f"<{type(value).__name__}>"[:60]
 
 
 def _write_members(tag: str) -> Callable[[Encoder, Any], None]:
     def write(encoder: Encoder, value: Any) -> None:
-        members = sorted(b"".join(encoder.aside(member, Step("{", member, "}"))) for member in value)
+        members = sorted(encoder.whole(member, member, _member_step) for member in value)
         if any(one == other for one, other in itertools.pairwise(members)):
             raise Unencodable("two members of the set are the same value, although Python tells them apart (NaN does)")
         encoder.out += (_TAG_HEADS[tag], head(tags.ARRAY, len(members)), *members)
@@ -314,7 +321,7 @@ def _write_object(encoder: Encoder, name: str, schema: int, fields: Any) -> None
     encoder.out += (_TAG_HEADS["OBJECT"], b"\x83")
     encoder.write(name)
     encoder.write(schema)
-    encoder.write_keyed((field, content, f".{field}") for field, content in fields.items())
+    encoder.write_keyed(fields, _field_step)
 
 
 def _is_array(value: Any) -> bool:
