@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -189,8 +190,9 @@ def chain(length: int):
     return made
 
 
-def test_a_ladder_of_10000_diamonds_builds_plans_pickles_and_is_dropped():
+def test_a_ladder_of_10000_diamonds_builds_prints_plans_pickles_and_is_dropped():
     made = ladder(10_000)
+    assert "pair" in repr(made)
     assert sum(1 for _ in walk(made)) == 20_003
     assert len(plan(made, store="memory://ladder").runs) == 20_003
     assert pickle.loads(pickle.dumps(made)) == made
@@ -198,10 +200,20 @@ def test_a_ladder_of_10000_diamonds_builds_plans_pickles_and_is_dropped():
 
 
 @pytest.mark.long
-def test_a_chain_of_100000_builds_plans_and_is_dropped():
+def test_a_chain_of_100000_builds_prints_plans_pickles_and_is_dropped():
     made = chain(100_000)
+    assert "total" in repr(made)
+    assert pickle.loads(pickle.dumps(made)) == made
     assert len(plan(made, store="memory://chain").runs) == 100_001
     del made
+
+
+def test_a_node_takes_less_than_1500_bytes():
+    leaf(0)
+    tracemalloc.start()
+    kept = [leaf(number) for number in range(10_000)]
+    assert tracemalloc.get_traced_memory()[0] / len(kept) < 1_500
+    tracemalloc.stop()
 
 
 def test_a_chain_of_inline_nodes_is_evaluated_at_any_depth():

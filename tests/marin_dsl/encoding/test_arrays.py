@@ -102,6 +102,12 @@ def test_a_mapped_file_is_read_without_being_loaded(tmp_path):
     assert same(held[0], array)
 
 
+@pytest.mark.parametrize("array", [np.arange(1_000_000.0), np.arange(1_000_000.0).reshape(1000, 1000)])
+def test_a_large_array_is_encoded_without_a_second_copy(array):
+    encode_with_leaves(np.zeros(1))  # what is imported at the first array is no copy of it
+    assert _peak(lambda: encode_with_leaves(array)) < array.nbytes / 100
+
+
 def _peak(action):
     """Bytes that an action allocates at most (NumPy reports what it allocates too)."""
     tracemalloc.start()
