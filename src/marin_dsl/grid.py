@@ -12,6 +12,7 @@ from marin_dsl.encoding import encodable
 from marin_dsl.encoding.writer import WRITERS, Encoder
 from marin_dsl.expression import Expression, encode_arguments
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -46,7 +47,7 @@ class Points:
             )
         return Points(self.axes, (*self.coordinates, *({a: p[a] for a in self.axes} for p in other.coordinates)))
 
-    def __call__(self, build: Callable[..., Any]) -> Grid[Any]:
+    def __call__(self, build: Callable[..., T]) -> Grid[T]:
         """The grid of `build(axis=coordinate, ...)` at every point, in the order of the points."""
         return Grid(self.axes, (Cell(point, build(**point)) for point in self.coordinates))
 
@@ -80,7 +81,7 @@ class Grid(Generic[T]):
                 )
         self.cells: tuple[Cell[T], ...] = tuple(found.values())
 
-    def map(self, function: Callable[[Any], Any]) -> Grid[Any]:
+    def map(self, function: Callable[[T], S]) -> Grid[S]:
         """The grid of `function(content)` at the same coordinates."""
         return Grid(self.axes, (Cell(cell.coordinates, function(cell.value)) for cell in self.cells))
 
