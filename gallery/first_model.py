@@ -101,7 +101,7 @@ held_out_streams = available({name: attempt(tokens) for name, tokens in held_out
 )
 bits = runs.map(
     lambda run: held_out_bits(run, held_out_streams, length=TRAINING.length).with_(
-        title=f"evaluate {run.annotations.title.removeprefix('train ')}"
+        title=f"evaluate {(run.annotations.title or '').removeprefix('train ')}"
     )
 )
 baselines = {

@@ -8,17 +8,18 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 
 from marin_dsl import labels, provenance
 from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
+from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression, Label
-from marin_dsl.grid import contents
+from marin_dsl.grid import Grid, contents
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
 from marin_dsl.plan import Node, Plan, Resolution, plan_of
@@ -26,15 +27,21 @@ from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.worker import Answer, Emit, Task, refuse
 
-Policy = Literal["advise", "accept"]
-Watch = Callable[[dict[str, Any]], None]
-"""Is told what happens during an evaluation: events, each a dict with its kind under `event`."""
+T = TypeVar("T")
 
 
 class Interrupted(KeyboardInterrupt):
     """The evaluation was stopped by the user; everything that was committed stays."""
 
 
+@overload
+def evaluate(root: Expression[T], /, **settings: Unpack[EvaluationSettings]) -> Ok[T] | Failed | Skipped: ...
+@overload
+def evaluate(
+    root: Grid[Expression[T]], /, **settings: Unpack[EvaluationSettings]
+) -> tuple[Ok[T] | Failed | Skipped, ...]: ...
+@overload
+def evaluate(*roots: Any, **settings: Unpack[EvaluationSettings]) -> tuple[Outcome, ...]: ...
 def evaluate(
     *roots: Any,
     store: Store | str | None = None,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import attrs
 
+from marin_dsl.arithmetic import Arithmetic
 from marin_dsl.encoding import Encoder, Leaf, Unencodable, encode, format_digest
 from marin_dsl.encoding.tags import BYTES, EXPRESSION, MAP, TAG, head
 from marin_dsl.encoding.writer import WRITERS
@@ -75,7 +76,7 @@ class Label:
         return f"{self.name}@{self.version}"
 
 
-class Expression(Generic[T_co]):
+class Expression(Arithmetic, Generic[T_co]):
     """A value that an experiment describes, and that has not been computed (or not here).
 
     Expressions are equal when they describe the same value: `==` compares recipe keys. The lazy comparison is `eq`.
@@ -200,27 +201,31 @@ class Expression(Generic[T_co]):
             f"{self!r} has no truth value before it is evaluated; evaluate it, or decide inside an operator"
         )
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError(f"{self!r} cannot be iterated before it is evaluated; take parts with expr[0], expr['name']")
+    if not TYPE_CHECKING:  # to a type checker, what has these has everything: each protocol would take any expression
 
-    def __len__(self) -> NoReturn:
-        raise TypeError(f"{self!r} has no length before it is evaluated; compute it inside an operator")
+        def __iter__(self) -> NoReturn:
+            raise TypeError(
+                f"{self!r} cannot be iterated before it is evaluated; take parts with expr[0], expr['name']"
+            )
 
-    def __contains__(self, item: object) -> NoReturn:
-        raise TypeError(f"{self!r} has no members before it is evaluated; ask inside an operator")
+        def __len__(self) -> NoReturn:
+            raise TypeError(f"{self!r} has no length before it is evaluated; compute it inside an operator")
+
+        def __contains__(self, item: object) -> NoReturn:
+            raise TypeError(f"{self!r} has no members before it is evaluated; ask inside an operator")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"an expression has no attribute `{name}`; for that field of its value write .field({name!r})"
+            )
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{self!r} is immutable; build another expression instead of setting `{name}`")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{self!r} is immutable; `{name}` cannot be deleted")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise AttributeError(
-            f"an expression has no attribute `{name}`; for that field of its value write .field({name!r})"
-        )
 
     def __repr__(self) -> str:
         return f"<Expression {self.operator.name} {format_digest(self.key)[7:19]}>"

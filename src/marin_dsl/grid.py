@@ -15,6 +15,7 @@ from marin_dsl.expression import Expression
 from marin_dsl.inline import INLINE
 from marin_dsl.operator import Operator
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 By = Callable[[Any], Any] | str | None
@@ -41,7 +42,7 @@ class Points:
         check_same_axes(self.axes, other.axes)
         return Points(self.axes, (*self.coordinates, *({a: p[a] for a in self.axes} for p in other.coordinates)))
 
-    def __call__(self, build: Callable[..., Any]) -> Grid[Any]:
+    def __call__(self, build: Callable[..., T]) -> Grid[T]:
         """The grid of `build(axis=coordinate, ...)` at every point, in the order of the points."""
         return Grid(self.axes, (Cell(point, build(**point)) for point in self.coordinates))
 
@@ -76,7 +77,7 @@ class Grid(Generic[T]):
                 )
         self.cells: tuple[Cell[T], ...] = tuple(found.values())
 
-    def map(self, function: Callable[[Any], Any]) -> Grid[Any]:
+    def map(self, function: Callable[[T], S]) -> Grid[S]:
         """The grid of `function(content)` at the same coordinates."""
         return Grid(self.axes, (Cell(cell.coordinates, function(cell.value)) for cell in self.cells))
 

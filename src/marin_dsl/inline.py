@@ -6,13 +6,15 @@ import hashlib
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
 from marin_dsl.encoding.registry import codec_of
 from marin_dsl.expression import Expression
-from marin_dsl.outcome import Outcome
+from marin_dsl.outcome import Failed, Ok, Skipped
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -80,7 +82,7 @@ INLINE: dict[str, InlineOperator] = {
 }
 
 
-def attempt(expression: Expression[Any]) -> Expression[Outcome]:
+def attempt(expression: Expression[T]) -> Expression[Ok[T] | Failed | Skipped]:
     """The outcome of an expression as a value: `Ok`, `Failed` or `Skipped`; an operator that receives it goes on.
 
     Only what happened is part of the value (kind, exception and message), not where, when or on which line.

@@ -21,6 +21,9 @@ from marin_dsl.signature import Signature, WrongCall
 P = ParamSpec("P")
 R = TypeVar("R")
 
+MYPY = False
+"""What mypy takes for true: it reads no overloads of a call, its plugin says what a call takes."""
+
 
 class Operator(Generic[P, R]):
     """A pure function of an experiment: calling it builds an expression, and nothing runs.
@@ -51,13 +54,20 @@ class Operator(Generic[P, R]):
             raise TypeError(f"@op(version={version!r}): a version is text; write version={str(version)!r}")
         if isinstance(pin, str):
             raise TypeError(f"@op(pin={pin!r}): pin takes a list of distributions; write pin=[{pin!r}]")
-        self.function = function
+        self.function: Callable[P, R] = function
         self.name = name or f"{module_path(function.__module__)}.{function.__qualname__}"
         self.version = version
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
         self.annotations = Annotations(dict(resources or {}), priority)
         functools.update_wrapper(self, function)
+
+    if not MYPY:
+        # Editors show the first; the second is there because only the plugin can say "or an expression of one".
+        @overload
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Expression[R]: ...
+        @overload
+        def __call__(self, *args: Any, **kwargs: Any) -> Expression[R]: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Expression[R]:
         """The expression that applies the operator to these arguments.

@@ -1,0 +1,81 @@
+"""Correct uses: the type checker has nothing to say."""
+
+from typing import Any, Literal, assert_type
+
+from marin_dsl import Expression, Failed, Ok, Skipped, attempt, evaluate, grid
+from marin_dsl.grid import Grid
+from tests.marin_dsl.typed_programs.operators import (
+    Corpus,
+    Model,
+    Tokenizer,
+    anything,
+    collect,
+    compare,
+    concatenate,
+    countdown,
+    first,
+    mix,
+    pair,
+    read,
+    steps,
+    table,
+    train,
+    train_tokenizer,
+)
+
+# Calls give expressions of the result's type; a value or an expression stands for a parameter.
+corpus = read("speeches")
+assert_type(corpus, Expression[Corpus])
+assert_type(read.function("speeches"), Corpus)
+assert_type(train_tokenizer(corpus), Expression[Tokenizer])
+tokenizer = train_tokenizer(Corpus("plays"), size=512)
+model = train(corpus, tokenizer, lr=0.1)
+assert_type(model, Expression[Model])
+train(corpus=Corpus("a"), tokenizer=Tokenizer(1), lr=1, seed=steps(), optimizer="muon")
+train(corpus, tokenizer, lr=steps())
+settings: dict[str, Any] = {"lr": 0.1}
+train(corpus, tokenizer, **settings)
+
+# Containers hold values, expressions, or both, and may be expressions themselves.
+mix([corpus, Corpus("b")], {"a": 0.5, "b": model.field("loss")})
+mix([Corpus("b")], {"a": 0.5})
+corpora = [read(name) for name in ("a", "b")]
+mix(corpora, dict.fromkeys("ab", 0.5))
+plain: list[Corpus] = [Corpus("a")]
+weights: dict[str, float] = {"a": 1}
+mix(plain, weights)
+mix(anything(1, []).field("corpora"), weights)
+compare([model, Model(1.0)], {"all": [model], "none": []})
+compare((model,), {"all": anything(1, []).field("list")})
+compare([], None)
+kinds: tuple[Literal["a", "b"], ...] = ("a", "b")
+compare([], {kind: [model] for kind in kinds})
+pair((corpus, Tokenizer(2)))
+anything([model, {"x": corpus}], [model, 1])
+concatenate(corpus, Corpus("b"), c=corpus, d=Corpus("d"))
+
+# The language's own constructs keep types.
+assert_type(attempt(model), Expression[Ok[Model] | Failed | Skipped])
+collect([attempt(model), attempt(train(corpus, tokenizer, lr=0.2))])
+assert_type(model.field("loss"), Expression[Any])
+assert_type(model.named("model", "1.0").with_(title="a model"), Expression[Model])
+total = 0.5 * model.field("loss") + 1 - model.field("loss") ** 2
+assert_type(-total < model["loss"], Expression[Any])
+assert_type(countdown(3), Expression[int])
+assert_type(first([corpus]), Expression[Any])
+assert_type(first([Corpus("a")]), Expression[Any])
+runs = grid(lr=[0.1, 0.2], seed=range(3))(lambda lr, seed: train(corpus, tokenizer, lr=lr, seed=seed))
+assert_type(runs, Grid[Expression[Model]])
+table(runs)
+table(runs.where(seed=0))
+anything(0, runs)
+assert_type(runs.map(attempt), Grid[Expression[Ok[Model] | Failed | Skipped]])
+
+# Evaluation gives outcomes of the type.
+outcome = evaluate(model, store="memory://types", debug=True)
+assert_type(outcome, Ok[Model] | Failed | Skipped)
+if isinstance(outcome, Ok):
+    assert_type(outcome.value, Model)
+assert_type(evaluate(model).value, Model)
+assert_type(evaluate(runs), tuple[Ok[Model] | Failed | Skipped, ...])
+assert_type(evaluate(model, runs), tuple[Ok[Any] | Failed | Skipped, ...])
