@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
 from marin_dsl import cells as operators
@@ -169,7 +170,8 @@ class Grid(Generic[T]):
 
     def _best(self, operator: Operator[Any, Best], axes: tuple[str, ...], by: By) -> Any:
         named = axes or self.axes
-        numbers = self if by is None else self.map((lambda value: value[by]) if isinstance(by, str) else by)
+        choose: Callable[[Any], Any] | None = itemgetter(by) if isinstance(by, str) else by
+        numbers: Grid[Any] = self if choose is None else self.map(choose)
         return numbers._over(
             axes,
             lambda group: _apply(
