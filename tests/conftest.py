@@ -6,9 +6,15 @@ on a build machine (CI is set) left out means failed.
 
 import os
 import shutil
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Tests write a module, run it, and write it again within a second: Python would take the first one's bytecode for the
+# second's, since it compares times in whole seconds.
+sys.dont_write_bytecode = True
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _CI = bool(os.environ.get("CI"))
