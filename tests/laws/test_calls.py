@@ -18,6 +18,7 @@ from marin_dsl.signature import Signature, WrongCall, mismatch
 
 NAMES = ("a", "b", "c", "d")
 PARAMETER = inspect.Parameter
+KINDS = [*[PARAMETER.POSITIONAL_OR_KEYWORD, PARAMETER.KEYWORD_ONLY] * 3, *type(PARAMETER.POSITIONAL_ONLY)]
 
 
 class Point(NamedTuple):
@@ -54,7 +55,7 @@ def text() -> str:
 
 @st.composite
 def signatures(draw) -> inspect.Signature:
-    kinds = sorted(draw(st.lists(st.sampled_from(list(PARAMETER.POSITIONAL_ONLY.__class__)), max_size=4)))
+    kinds = sorted(draw(st.lists(st.sampled_from(KINDS), max_size=4)))
     parameters, defaults_began = [], False
     for name, kind in zip(NAMES, kinds, strict=False):
         if kind in (PARAMETER.VAR_POSITIONAL, PARAMETER.VAR_KEYWORD):
@@ -68,7 +69,8 @@ def signatures(draw) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
+@example(inspect.Signature([PARAMETER("a", PARAMETER.POSITIONAL_OR_KEYWORD)]), [1], {"a": 2})
 @given(
     signatures(),
     st.lists(st.integers(), max_size=4),
