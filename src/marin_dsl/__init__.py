@@ -15,6 +15,7 @@ from marin_dsl.inline import attempt
 from marin_dsl.operator import op
 from marin_dsl.outcome import Failed, Ok, Skipped
 from marin_dsl.store import Store
+from marin_dsl.tags import replicate, tagged
 
 __all__ = [
     "Directory",
@@ -32,4 +33,6 @@ __all__ = [
     "grid",
     "op",
     "plan",
+    "replicate",
+    "tagged",
 ]

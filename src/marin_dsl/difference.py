@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Named, encode
-from marin_dsl.recipe import Lookup, Reference, arguments, short
+from marin_dsl.recipe import Lookup, Reference, arguments, facts, short
 
 
 @attrs.frozen
@@ -85,6 +85,7 @@ class _Comparison:
         else:
             self._compare_operators(old, new, before, after)
             self._compare_values(new, after, "", arguments(before), arguments(after))
+            self._compare_values(new, after, "facts", facts(before), facts(after))
             if len(self.changes) == noted:
                 self._note(new, after, "encoding", "of its arguments or of its identity changed")
 

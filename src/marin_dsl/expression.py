@@ -90,11 +90,13 @@ class Expression(Arithmetic, Generic[T_co]):
         annotations: how to evaluate it.
         label: the name that a person gave it, if any.
         origin: file and line where it was built.
+        facts: encoded facts that are part of its identity and no argument (see `tagged`); empty without any.
     """
 
     __slots__ = (
         "__weakref__",
         "annotations",
+        "facts",
         "key",
         "label",
         "leaves",
@@ -112,6 +114,7 @@ class Expression(Arithmetic, Generic[T_co]):
     annotations: Annotations
     label: Label | None
     origin: tuple[str, int] | None
+    facts: bytes
 
     __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
 
@@ -142,6 +145,7 @@ class Expression(Arithmetic, Generic[T_co]):
         _set(made, "annotations", annotations or _NO_ANNOTATIONS)
         _set(made, "label", None)
         _set(made, "origin", origin)
+        _set(made, "facts", b"")
         return made
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
@@ -149,6 +153,11 @@ class Expression(Arithmetic, Generic[T_co]):
         for name in Expression.__slots__[1:]:
             _set(copy, name, changes.get(name, getattr(self, name)))
         return copy
+
+    @property
+    def identity(self) -> bytes:
+        """32 bytes for what is applied to the arguments: the operator, with the facts if there are any."""
+        return tagged_identity(self.operator.identity, self.facts)
 
     def named(self, name: str, version: str) -> Expression[T_co]:
         """The same expression under a label; the label enters no identity and moves nothing.
@@ -353,6 +362,11 @@ def splice(payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
     for piece, key in zip(payload[1:], keys, strict=True):
         parts += (REFERENCE_HEAD, key, piece)
     return b"".join(parts)
+
+
+def tagged_identity(identity: bytes, facts: bytes) -> bytes:
+    """The identity of an operator together with encoded facts; without facts it is the operator's own."""
+    return hashlib.sha256(b"marin-tagged-1\0" + identity + facts).digest() if facts else identity
 
 
 def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:

@@ -191,7 +191,7 @@ class Resolution:
 
     def _decide_call(self, node: Node, inputs: list[Node]) -> None:
         digests = [found.digest or b"" for found in inputs]
-        node.call = recipe_key(node.expression.operator.identity, node.expression.payload, digests)
+        node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
         record = self.store.result(node.call)
         if record is not None:
             node.how = "cutoff"

@@ -33,6 +33,7 @@ def structure(expression: Expression[Any]) -> dict[str, Any]:
         "operator": _operator_record(expression),
         "payload": [base64.b64encode(piece).decode() for piece in expression.payload],
         "references": [format_digest(reference.key) for reference in expression.references],
+        "facts": base64.b64encode(expression.facts).decode() or None,
         "title": title(expression),
         "label": str(expression.label) if expression.label else None,
     }
@@ -66,6 +67,17 @@ def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a recorded expression was tagged with; records of before there were any have none."""
+    encoded = record.get("facts")
+    return _decoded_facts(base64.b64decode(encoded)) if encoded else {}
+
+
+def _decoded_facts(encoded: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = decode(encoded, lazy=True, nameless=True)
+    return found
+
+
 def title(expression: Expression[Any]) -> str:
     """A short text for people: the title it was given, or else its call."""
     return expression.annotations.title or call_text(expression)
@@ -75,8 +87,15 @@ def call_text(expression: Expression[Any]) -> str:
     """The operator of an expression and the arguments that tell it from others; the same whatever its annotations.
 
     Scalars are shown with their names; an expression stands by the name of its operator when it is the only argument of
-    its kind.
+    its kind; facts that it was tagged with follow in brackets.
     """
+    text = _untagged_text(expression)
+    if not expression.facts:
+        return text
+    return f"{text} [{shortened(_spelled_items(_decoded_facts(expression.facts)), 60)}]"
+
+
+def _untagged_text(expression: Expression[Any]) -> str:
     operator = expression.operator
     found = decode(
         splice(expression.payload, (reference.key for reference in expression.references)),

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin_dsl import Store, attempt, digest, evaluate, grid, op, plan
+from marin_dsl import Store, attempt, digest, evaluate, grid, op, plan, tagged
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.expression import recipe_key, walk
+from marin_dsl.expression import recipe_key, tagged_identity, walk
 from marin_dsl.recipe import arguments, references, structure
 from tests.marin_dsl.programs import Step, build, leaf, pair, programs, total
 
@@ -102,7 +102,10 @@ def test_an_expression_is_a_record_and_its_key_can_be_computed_from_it(program):
     for expression in (found for root in build(program) for found in walk(root)):
         record = json.loads(json.dumps(structure(expression)))
         payload = tuple(base64.b64decode(piece) for piece in record["payload"])
-        key = recipe_key(parse_digest(record["operator"]["identity"]), payload, references(record))
+        identity = tagged_identity(
+            parse_digest(record["operator"]["identity"]), base64.b64decode(record["facts"] or "")
+        )
+        key = recipe_key(identity, payload, references(record))
         assert format_digest(key) == digest(expression)
         assert {found.key for found in expression.references} == set(references(record))
         assert isinstance(arguments(record), dict)
@@ -120,6 +123,17 @@ def test_changing_a_leaf_changes_exactly_its_ancestors(program, data):
     after[changed] = Step("leaf", (), 2000)
     for position, (old, new) in enumerate(zip(build(before), build(after), strict=True)):
         assert (old.key != new.key) == (changed in _below(program, position))
+
+
+@EXAMPLES
+@given(programs(), st.integers())
+def test_a_tag_changes_keys_and_no_arguments(program, fact):
+    for expression in build(program):
+        found = tagged(expression, fact=fact)
+        assert found.key != expression.key
+        assert (found.payload, found.references) == (expression.payload, expression.references)
+        assert found == tagged(tagged(expression, fact="other"), fact=fact)
+        assert pickle.loads(pickle.dumps(found)) == found
 
 
 def _below(program: list[Step], position: int) -> set[int]:

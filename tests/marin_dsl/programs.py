@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from marin_dsl import Expression, Failed, Ok, Skipped, attempt, op
+from marin_dsl import Expression, Failed, Ok, Skipped, attempt, op, tagged
 
 
 @op(version="1")
@@ -68,10 +68,13 @@ def programs(draw: st.DrawFn, steps: int = 12) -> list[Step]:
     found = [Step("leaf", (), draw(st.integers(-3, 3)))]
     for position in range(1, draw(st.integers(1, steps))):
         earlier = st.integers(0, position - 1)
-        kind = draw(st.sampled_from(("leaf", "total", "total", "pair", "item", "missing", "add", "attempt", "fail")))
+        kind = draw(
+            st.sampled_from(("leaf", "total", "total", "pair", "item", "missing", "add", "attempt", "fail", "tagged"))
+        )
         inputs = {
             "leaf": st.just(()),
             "total": st.lists(earlier, max_size=3).map(tuple),
+            "tagged": st.lists(earlier, max_size=2).map(tuple),
             "fail": st.lists(earlier, max_size=2).map(tuple),
             "attempt": st.tuples(earlier),
         }.get(kind, st.tuples(earlier, earlier))
@@ -106,6 +109,8 @@ def _built(step: Step, inputs: list[Expression[Any]]) -> Expression[Any]:
             return inputs[0] + inputs[1] * 2
         case "attempt":
             return attempt(inputs[0])
+        case "tagged":
+            return tagged(total(inputs), again=step.constant)
         case _:
             return fail(inputs, *step.constant)
 
@@ -151,6 +156,8 @@ class Oracle:
                 return ("ok", step.constant)
             case "total":
                 return ("ok", step.constant + sum(numbers))
+            case "tagged":
+                return ("ok", sum(numbers))
             case "pair":
                 return ("ok", numbers[0])
             case "item":
