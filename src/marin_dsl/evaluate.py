@@ -7,7 +7,7 @@ import datetime
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack, overload
 
 import attrs
@@ -163,8 +163,9 @@ class _Evaluation:
     def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
         self.store.check(writing=True)
         environment = provenance.environment(self.settings.project)
-        self.environment = format_digest(self.store.put(environment).digest)
-        self._record_start(environment)
+        stored = self.store.put(environment)
+        self.environment = format_digest(stored.digest)
+        self._record_start(stored)
         for node in self.resolution.nodes.values():
             self._record_recipe(node)
         self._note_decided()
@@ -279,13 +280,13 @@ class _Evaluation:
 
     # Records
 
-    def _record_start(self, environment: Mapping[str, Any]) -> None:
+    def _record_start(self, environment: StoredValue) -> None:
         record = {
             "run": self.id,
             "target": self.target,
             "command": provenance.command(),
             "started": self.started.isoformat(timespec="seconds"),
-            "environment": self.store.put(environment).as_record(),
+            "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
@@ -311,10 +312,7 @@ class _Evaluation:
         self._report_drift(drift)
         for root in self.roots:
             if root.label is not None:
-                self.store.add(
-                    f"history/{root.label.name}/@{root.label.version}",
-                    {"recipe": format_digest(root.key), "run": self.id, "target": self.target},
-                )
+                labels.remember(self.store, root.label, root.key, self.id, self.target)
         outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
         if missing:
             took = (datetime.datetime.now().astimezone() - self.started).total_seconds()

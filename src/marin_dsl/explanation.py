@@ -8,7 +8,7 @@ from typing import Any
 
 from marin_dsl import labels
 from marin_dsl.difference import differences, reasons
-from marin_dsl.encoding import LeafMissing, parse_digest
+from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
 from marin_dsl.operator import Operator
 from marin_dsl.plan import Node, Resolution
@@ -71,8 +71,8 @@ def baseline(store: Store, root: Expression[Any]) -> bytes | None:
     """The recipe that this root's label stood for in its last run, or was recorded for."""
     if root.label is None:
         return None
-    last = store.last(f"history/{root.label.name}/@{root.label.version}")
+    last = labels.last_run(store, root.label)
     if last is not None:
-        return parse_digest(last["recipe"])
+        return last
     entry = labels.current(store, root.label)
     return None if entry is None else entry.recipe

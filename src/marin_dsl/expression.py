@@ -10,7 +10,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -29,20 +29,6 @@ T_co = TypeVar("T_co", covariant=True)
 REFERENCE_HEAD = head(TAG, EXPRESSION) + head(BYTES, 32)
 _KEY_DOMAIN = b"marin-recipe-1\0"
 _set = object.__setattr__  # expressions refuse every other way of setting
-
-
-class Identified(Protocol):
-    """What can be applied: it has an identity and a name."""
-
-    @property
-    def identity(self) -> bytes:
-        """32 bytes that stand for what it computes."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        ...
 
 
 @attrs.frozen

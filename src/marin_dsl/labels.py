@@ -102,6 +102,17 @@ def _user() -> str:
         return "unknown"
 
 
-def _folder(label: Label) -> str:
+def last_run(store: Store, label: Label) -> bytes | None:
+    """The recipe that was last evaluated under a label, whatever the label stands for; None if none was."""
+    record = store.last(_folder(label, "history"))
+    return None if record is None else parse_digest(record["recipe"])
+
+
+def remember(store: Store, label: Label, recipe: bytes, run: str, target: str) -> None:
+    """Record that a recipe was evaluated under a label; what the label stands for stays."""
+    store.add(_folder(label, "history"), {"recipe": format_digest(recipe), "run": run, "target": target})
+
+
+def _folder(label: Label, kind: str = "labels") -> str:
     # `@` keeps the versions of a name apart from names below it: `a@b` is never a folder of the name `a/b`.
-    return f"labels/{label.name}/@{label.version}"
+    return f"{kind}/{label.name}/@{label.version}"
