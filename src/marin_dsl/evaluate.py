@@ -13,12 +13,13 @@ from typing import Any, TypeVar, Unpack, overload
 import attrs
 
 from marin_dsl import labels, provenance
+from marin_dsl.annotations import Label
 from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
-from marin_dsl.expression import Expression, Label
+from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid, contents
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from marin_dsl.annotations import Annotations
 from marin_dsl.code_identity import CodeIdentity, code_identity
 from marin_dsl.encoding import Unencodable, encode
 from marin_dsl.encoding.places import module_path
-from marin_dsl.expression import Annotations, Expression
+from marin_dsl.expression import Expression
 from marin_dsl.signature import Signature, WrongCall
 
 P = ParamSpec("P")

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, RawValue, decode, encode, encode_with_leaves
-from marin_dsl.expression import Expression, recipe_key, splice, walk
+from marin_dsl.expression import Expression, walk
 from marin_dsl.inline import InlineOperator
+from marin_dsl.keys import recipe_key, splice
 from marin_dsl.outcome import Blame, Failed, Ok, Skipped, blame
 from marin_dsl.recipe import call_text, structure
 from marin_dsl.store import ContentDamaged, Store, StoredValue

@@ -19,7 +19,7 @@ import attrs
 
 from marin_dsl.context import Cancelled, Context, entered
 from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
-from marin_dsl.expression import splice
+from marin_dsl.keys import splice
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, FailureKind
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
