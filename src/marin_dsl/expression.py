@@ -137,9 +137,10 @@ class Expression(Arithmetic, Generic[T_co]):
         resources: Mapping[str, float] | None = None,
         priority: int | None = None,
         title: str | None = None,
+        source: str | None = None,
     ) -> Expression[T_co]:
         """The same expression with other annotations: how it is evaluated and called, never what it is."""
-        given = {"resources": resources and dict(resources), "priority": priority, "title": title}
+        given = {"resources": resources and dict(resources), "priority": priority, "title": title, "source": source}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 
