@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marin_dsl.plan import Plan
+from marin_dsl.quantities import duration
 
 SHOWN_REASONS = 20
 """Reasons that are printed one by one before the rest is counted."""
@@ -159,19 +160,3 @@ class _Running:
 
 def _fact(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds for people.
-
-    >>> duration(0.0123), duration(75)
-    ('12 ms', '1 min 15 s')
-    """
-    if seconds is None:
-        return ""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

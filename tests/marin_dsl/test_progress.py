@@ -11,7 +11,7 @@ from rich.console import Console
 
 from marin_dsl import context, evaluate, op, provenance
 from marin_dsl.plan import Plan
-from marin_dsl.progress import Report, duration
+from marin_dsl.progress import Report
 
 
 @pytest.fixture(autouse=True)
@@ -118,12 +118,3 @@ def test_unknown_events_are_no_trouble():
     report({"event": "something new"})
     report({"event": "tick"})
     report.close()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, ""), (0.0123, "12 ms"), (0.9996, "1.0 s"), (1, "1.0 s"), (59.94, "59.9 s"), (59.96, "1 min 0 s"),
-     (75, "1 min 15 s"), (119.9, "2 min 0 s"), (3700, "1 h 1 min"), (90061, "25 h 1 min")],
-)  # fmt: skip
-def test_durations_are_for_people(seconds, text):
-    assert duration(seconds) == text

@@ -1,9 +1,8 @@
-"""The `marin` command: thin; every command is one call into the other rooms."""
+"""The commands that evaluate: what would run, run it, and render what came out."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,30 +10,14 @@ from typing import Any
 
 import click
 
+from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
 from marin_dsl.evaluate import evaluate as evaluate_roots
 from marin_dsl.evaluate import plan as plan_roots
-from marin_dsl.executors import SchedulerMissing
 from marin_dsl.grid import contents
-from marin_dsl.labels import LabelConflict
-from marin_dsl.operator import installed_version
 from marin_dsl.outcome import Ok, Outcome
 from marin_dsl.settings import Settings
-from marin_dsl.signature import WrongCall
-from marin_dsl.store import Store, StoreUnavailable
-from marin_dsl.target import TargetMissing, resolve
-
-OK, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(installed_version("marin-dsl"), message="marin %(version)s")
-def main() -> None:
-    """Run experiments that are written as expressions, and see where their numbers came from.
-
-    A TARGET is `package.module:name` or `path/to/file.py:name`, where name is an expression or a grid of them.
-
-    Exit codes: 0 all is well, 1 something failed, 2 wrong usage, 3 the store cannot be used, 130 interrupted.
-    """
+from marin_dsl.store import Store
+from marin_dsl.target import resolve
 
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,18 +41,18 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@main.command()
+@click.command()
 @_shared
 def plan(targets: tuple[str, ...], store: str | None, keep_failures: bool) -> None:
     """Show what would run, and why; nothing is run and nothing written.
 
     Example: marin plan gallery.first_model:page
     """
-    with _complaints():
+    with complaints():
         click.echo(str(plan_roots(*map(resolve, targets), store=store, keep_failures=keep_failures)))
 
 
-@main.command()
+@click.command()
 @_shared
 @_running
 def run(targets: tuple[str, ...], **settings: Any) -> None:
@@ -77,14 +60,14 @@ def run(targets: tuple[str, ...], **settings: Any) -> None:
 
     Example: marin run gallery.first_model:page
     """
-    with _complaints():
+    with complaints():
         outcomes = _evaluate([resolve(target) for target in targets], targets, settings)
         for outcome in outcomes:
             click.echo(repr(outcome))
     sys.exit(OK if all(isinstance(outcome, Ok) for outcome in outcomes) else FAILED)
 
 
-@main.command()
+@click.command()
 @_shared
 @_running
 @click.option("--site", default="site", show_default=True, type=click.Path(path_type=Path), help="Folder of the pages.")
@@ -95,7 +78,7 @@ def page(targets: tuple[str, ...], site: Path, store: str | None, **settings: An
     """
     from marin_dsl.pages.publish import NotAPage, publish
 
-    with _complaints(NotAPage):
+    with complaints(NotAPage):
         opened = Store(store or Settings.read().store)
         expressions = [found for target in targets for found in contents(resolve(target))]
         outcomes = _evaluate(expressions, targets, settings | {"store": opened})
@@ -130,32 +113,4 @@ def _writing(site: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _stop(f"cannot write pages to {site}: {error.strerror or error}; choose another folder with --site", USAGE)
-
-
-@contextlib.contextmanager
-def _complaints(*others: type[Exception]) -> Iterator[None]:
-    """What a user can mend is one message, not a traceback."""
-    mendable: tuple[type[Exception], ...] = (
-        WrongCall,
-        TargetMissing,
-        LabelConflict,
-        SchedulerMissing,
-        *others,
-    )
-    try:
-        yield
-    except mendable as error:
-        _stop(str(error), USAGE)
-    except StoreUnavailable as error:
-        _stop(str(error), UNAVAILABLE)
-    except KeyboardInterrupt:
-        # Operators may still be at work in threads that cannot be stopped; what was committed is safe.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)
-
-
-def _stop(message: str, code: int) -> None:
-    click.echo(f"marin: {message}", err=True)
-    sys.exit(code)
+        stop(f"cannot write pages to {site}: {error.strerror or error}; choose another folder with --site", USAGE)
