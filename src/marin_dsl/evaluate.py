@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack, overload
 
@@ -17,6 +18,7 @@ from marin_dsl.annotations import Label
 from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
+from marin_dsl.event_log import EventLog, durations
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
@@ -126,7 +128,7 @@ class _Evaluation:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
         self.started = datetime.datetime.now().astimezone()
         self.id = f"{self.started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
-        self.events: list[dict[str, Any]] = []
+        self.log = EventLog(store, self.id)
         self.environment = ""
         self.ran = 0
         self._listings: dict[bytes, dict[str, Any]] = {}
@@ -136,18 +138,24 @@ class _Evaluation:
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         """Run what is missing, then record labels and the end of the run."""
-        plan = plan_of(self.resolution, self.planned)
-        self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
+        try:
+            self._run(start, drift)
+        finally:
+            self.log.close()
+
+    def _run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+        self.emit(_planned_event(self))
         missing = bool(self.resolution.ready)
         if missing:
-            self._run_missing(start)
+            self._run_missing(start, drift)
         else:
             self._note_served()
         if missing or not self._recorded():
             self._record_end(drift, missing)
         else:
             self._report_drift(drift)
-        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": self.resolution.counts()})
+        counts, outcomes = self.resolution.counts(), self._outcomes()
+        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
     def _recorded(self) -> bool:
         """Whether every labelled root was the last one of its label, so that there is nothing to record."""
@@ -161,12 +169,13 @@ class _Evaluation:
                     self._record_recipe(node)
             self._note_decided()
 
-    def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
+    def _run_missing(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         self.store.check(writing=True)
         environment = provenance.environment(self.settings.project)
         stored = self.store.put(environment)
         self.environment = format_digest(stored.digest)
-        self._record_start(stored)
+        self._record_start(stored, drift)
+        self.log.begin()
         for node in self.resolution.nodes.values():
             self._record_recipe(node)
         self._note_decided()
@@ -179,7 +188,6 @@ class _Evaluation:
                 self.store.files.create(f"runs/{self.id}/cancelled", b"")
             self.emit({"event": "interrupted"})
             executor.close(grace=5.0)
-            self._write_events()
             raise Interrupted(str(interrupt)) from None
         except BaseException:
             executor.close(grace=1.0)
@@ -273,15 +281,14 @@ class _Evaluation:
         return self.store.put_encoded(node.encoded)
 
     def emit(self, event: dict[str, Any]) -> None:
-        """Tell the watcher, and keep the event for the log unless it is a mere tick."""
+        """Tell the log and the watcher."""
         event.setdefault("at", time.time())
-        if event["event"] not in ("tick", "progress", "planned"):
-            self.events.append(event)
+        self.log.append(event)
         self.watch(event)
 
     # Records
 
-    def _record_start(self, environment: StoredValue) -> None:
+    def _record_start(self, environment: StoredValue, drift: Policy) -> None:
         record = {
             "run": self.id,
             "target": self.target,
@@ -290,6 +297,9 @@ class _Evaluation:
             "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
+            "drift": drift,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
         }
         self.store.add(f"runs/{self.id}/start", record)
@@ -314,19 +324,15 @@ class _Evaluation:
         for root in self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
-        outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
         if missing:
             took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+            counts, outcomes = self.resolution.counts(), self._outcomes()
             self.store.add(
-                f"runs/{self.id}/end",
-                {"outcomes": outcomes, "counts": self.resolution.counts(), "ran": self.ran, "seconds": took},
+                f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
             )
-            self._write_events()
 
-    def _write_events(self) -> None:
-        lines = (json.dumps(event, default=str, sort_keys=True) + "\n" for event in self.events)
-        with contextlib.suppress(StoreUnavailable):
-            self.store.files.replace(f"runs/{self.id}/events.jsonl", (line.encode() for line in lines))
+    def _outcomes(self) -> dict[str, str]:
+        return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
 
     def _report_drift(self, drift: Policy) -> None:
         for label, root in _labelled(self.roots):
@@ -366,6 +372,22 @@ def _root_record(root: Expression[Any]) -> dict[str, Any]:
     return {"recipe": format_digest(root.key), "label": str(root.label) if root.label else None}
 
 
+def _planned_event(run: _Evaluation) -> dict[str, Any]:
+    resolution = run.resolution
+    known = [node for node in resolution.nodes.values() if not node.inline]
+    operators = Counter(node.expression.operator.name for node in known if node.how in ("run", None))
+    return {
+        "event": "planned",
+        "run": run.id,
+        "plan": plan_of(resolution, run.planned),
+        "store": run.store.url,
+        "nodes": len(known),
+        "hits": sum(node.how == "hit" for node in known),
+        "operators": dict(operators),
+        "durations": durations(run.store, operators) if resolution.ready else {},
+    }
+
+
 def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
     outcome = node.outcome()
     kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
@@ -374,6 +396,7 @@ def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
         "call": format_digest(node.call) if node.call else None,
         "recipe": format_digest(node.expression.key),
         "title": node.title,
+        "operator": node.expression.operator.name,
         "how": node.how,
         "seconds": answer.seconds if answer is not None else None,
         "reason": _reason(node, outcome),
