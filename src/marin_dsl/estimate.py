@@ -17,7 +17,7 @@ def remaining(state: State, now: float) -> float | None:
         state: the run so far.
         now: seconds since the epoch.
     """
-    left, seconds = Counter(state.planned.operators), defaultdict[str, list[float]](list)
+    left, seconds = Counter(state.operators), defaultdict[str, list[float]](list)
     for node in state.settled.values():
         left[node.operator] -= 1
         if node.how == "run" and node.seconds is not None:

@@ -30,16 +30,34 @@ class Event:
     at: float = attrs.field(default=0.0, converter=float)
 
 
+def _counts(found: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(count) for name, count in found.items()}
+
+
 @attrs.frozen(kw_only=True)
-class Planned(Event):
-    """The descent through the store has ended; what is missing is known.
+class Found(Event):
+    """A value made the run go on with more expressions.
+
+    Attributes:
+        nodes: how many expressions (inline ones aside) were looked up for the first time.
+        hits: how many of them were served by their recipes.
+        operators: how many are to run, by operator.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ("found",)
+
+    nodes: int = attrs.field(default=0, converter=int)
+    hits: int = attrs.field(default=0, converter=int)
+    operators: Mapping[str, int] = attrs.field(factory=dict, converter=_counts)
+
+
+@attrs.frozen(kw_only=True)
+class Planned(Found):
+    """The first descent through the store has ended; what is missing is known.
 
     Attributes:
         run: id of the run.
         store: where results are looked up.
-        nodes: how many expressions (inline ones aside) were looked at.
-        hits: how many of them were served by their recipes.
-        operators: how many are to run, by operator.
         durations: seconds that a call of an operator took in earlier runs, where that is known.
     """
 
@@ -47,9 +65,6 @@ class Planned(Event):
 
     run: str = ""
     store: str = ""
-    nodes: int = attrs.field(default=0, converter=int)
-    hits: int = attrs.field(default=0, converter=int)
-    operators: Mapping[str, int] = attrs.field(factory=dict)
     durations: Mapping[str, float] = attrs.field(factory=dict)
 
 
@@ -155,7 +170,8 @@ class Finished(Event):
     outcomes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-_TYPES: dict[str, type[Event]] = {kind: found for found in Event.__subclasses__() for kind in found.kinds}
+_ALL = (Planned, Found, Started, Running, Progress, Logged, Settled, Drifted, Interrupted, Finished)
+_TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
 
 
@@ -166,7 +182,7 @@ def event_of(record: Mapping[str, Any]) -> Event | None:
         return None
     try:
         return found(**{name: value for name, value in record.items() if name in _FIELDS[found]})
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -190,7 +206,10 @@ class State:
     """What is known of a run after some of its events.
 
     Attributes:
-        planned: what the plan said.
+        planned: what was known when the run began.
+        nodes: how many expressions (inline ones aside) were looked up so far.
+        hits: how many of them were served by their recipes.
+        operators: how many were to run, by operator.
         started: where the run takes place.
         running: calls that are running, by call key.
         settled: nodes that have their outcomes, by recipe key.
@@ -201,6 +220,9 @@ class State:
     """
 
     planned: Planned = attrs.field(factory=Planned)
+    nodes: int = 0
+    hits: int = 0
+    operators: Counter[str] = attrs.field(factory=Counter)
     started: Started | None = None
     running: dict[str, Active] = attrs.field(factory=dict)
     settled: dict[str, Settled] = attrs.field(factory=dict)
@@ -214,8 +236,8 @@ class State:
         """The state after one more event: this one, moved on, so that a long run costs the same at every step."""
         self.last = max(self.last, event.at)
         match event:
-            case Planned():
-                self.planned = event
+            case Found():
+                self._demand(event)
             case Started():
                 self.started = event
             case Running() if event.at >= self._ended.get(event.call, 0.0):  # its news may come after the outcome's
@@ -229,6 +251,12 @@ class State:
             case Finished() | Interrupted():
                 self.ending, self.running = event, {}
         return self
+
+    def _demand(self, event: Found) -> None:
+        if isinstance(event, Planned):
+            self.planned = event
+        self.nodes, self.hits = self.nodes + event.nodes, self.hits + event.hits
+        self.operators.update(event.operators)
 
     def _settle(self, event: Settled) -> None:
         earlier = self.settled.get(event.recipe)
@@ -244,12 +272,12 @@ class State:
     def counts(self) -> dict[str, int]:
         """How many nodes (inline ones aside) are where: served, run, kept failures, skipped, open."""
         found = {
-            "served": self.planned.hits + self.tally["hit"] + self.tally["cutoff"],
+            "served": self.hits + self.tally["cutoff"],
             "run": self.tally["run"],
             "kept": self.tally["kept"],
             "skipped": self.tally["skipped"],
         }
-        return {**found, "open": max(0, self.planned.nodes - sum(found.values()))}
+        return {**found, "open": max(0, self.nodes - sum(found.values()))}
 
     @property
     def failed(self) -> list[Settled]:

@@ -133,7 +133,7 @@ class Report:
     def _head(self) -> str:
         """Where the run is, in one line."""
         state = self.state
-        total, done = sum(state.planned.operators.values()), len(state.settled)
+        total, done = sum(state.operators.values()), len(state.settled)
         parts = [f"{done:,} of {max(total, done):,} done", f"{len(state.running)} running"]
         if state.failed:
             parts.append(f"{len(state.failed):,} failed")
