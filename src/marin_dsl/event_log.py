@@ -108,6 +108,11 @@ def state(store: Store, run: str) -> State:
     return replay(lines(store, run))
 
 
+def count_failed(store: Store, run: str) -> int:
+    """How many nodes failed in a run."""
+    return sum(b'"event":"failed"' in line and b'"how":"run"' in line for line in lines(store, run))
+
+
 _RECENT, _LAST = 5, 2000
 """Runs whose durations are looked at, and lines of each: enough for an estimate, whatever the size of the runs."""
 

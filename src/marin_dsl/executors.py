@@ -89,7 +89,7 @@ class Cluster:
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
-        self._client = _client(scheduler or self._cluster)
+        self._client = client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
@@ -181,7 +181,12 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def _client(place: Any) -> Any:
+def client(place: Any) -> Any:
+    """A connection to a scheduler.
+
+    Raises:
+        SchedulerMissing: none answers there.
+    """
     import distributed
 
     try:
