@@ -111,6 +111,15 @@ class Logged(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Continued(Event):
+    """A call has returned an expression, and its outcome is what becomes of that."""
+
+    kinds: ClassVar = ("continued",)
+
+    call: str
+
+
+@attrs.frozen(kw_only=True)
 class Settled(Event):
     """A node got its outcome.
 
@@ -170,7 +179,7 @@ class Finished(Event):
     outcomes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-_ALL = (Planned, Found, Started, Running, Progress, Logged, Settled, Drifted, Interrupted, Finished)
+_ALL = (Planned, Found, Started, Running, Progress, Logged, Continued, Settled, Drifted, Interrupted, Finished)
 _TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
 
@@ -244,6 +253,8 @@ class State:
                 self.running[event.call] = Active(event.title, event.at)
             case Progress() if event.call in self.running:
                 self.running[event.call].progress = event.content
+            case Continued():
+                self._end(event.call, event.at)
             case Settled():
                 self._settle(event)
             case Drifted():
@@ -265,8 +276,11 @@ class State:
         self.settled[event.recipe] = event
         self.tally[event.how] += 1
         if event.call is not None:
-            self._ended[event.call] = event.at
-            self.running.pop(event.call, None)
+            self._end(event.call, event.at)
+
+    def _end(self, call: str, at: float) -> None:
+        self._ended[call] = at
+        self.running.pop(call, None)
 
     @property
     def counts(self) -> dict[str, int]:

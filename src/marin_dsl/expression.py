@@ -232,6 +232,10 @@ class Expression(Arithmetic, Generic[T_co]):
 _NO_ANNOTATIONS = Annotations()
 
 
+class NoValueYet(Unencodable):
+    """An expression stands where a value is needed."""
+
+
 class _ArgumentEncoder(Encoder):
     """Writes arguments; an expression among them is a chunk by itself."""
 
@@ -246,7 +250,7 @@ class _ArgumentEncoder(Encoder):
 
 def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
     if not isinstance(encoder, _ArgumentEncoder):
-        raise Unencodable(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
+        raise NoValueYet(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
     encoder.out.append(value)
 
 

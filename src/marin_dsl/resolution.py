@@ -17,7 +17,7 @@ from marin_dsl.inline import Choice, InlineFunction
 from marin_dsl.inline_values import InlineValues
 from marin_dsl.keys import recipe_key
 from marin_dsl.node import Node
-from marin_dsl.outcome import Failed
+from marin_dsl.outcome import Blame, Failed
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.waits import Waits, check_order, merged
 from marin_dsl.worker import exception_name, exception_text, failure_of
@@ -144,9 +144,8 @@ class Resolution:
             node.how = "cutoff"
             node.stored(StoredValue.from_record(record["value"]))
             return
-        failure = self.store.last_failure(node.call) if self.keep_failures else None
-        if failure is not None:
-            node.how, node.failed = "kept", failure_of(failure)
+        if self.keep_failures and self._kept(node, node.call):
+            node.how = "kept"
             return
         node.how = "run"
         earlier = self._outcomes.get(node.call)  # another recipe has come to the same call in this run
@@ -156,6 +155,15 @@ class Resolution:
             node.failed = earlier
         else:
             self._go_on(node, earlier)
+
+    def _kept(self, node: Node, call: bytes) -> bool:
+        """Whether it is recorded that the call has no value."""
+        failure, because = self.store.last_failure(call), self.store.skipped(call)
+        if failure is not None:
+            node.failed = failure_of(failure)
+        elif because is not None:
+            node.because = tuple(Blame(**found) for found in because)
+        return node.done
 
     def _compute(self, node: Node, operator: InlineFunction, inputs: list[Node]) -> None:
         node.how = "inline"
@@ -220,7 +228,9 @@ class Resolution:
         circle = self._circle()
         if not circle:
             return False
-        node = next(found for found in circle if found.continuation is not None)
+        start = next(place for place, found in enumerate(circle) if found.continuation is not None)
+        circle = circle[start:] + circle[:start]
+        node = circle[0]
         path = " needs ".join(found.title for found in [*circle, node])
         node.failed = _failure(node, RecursionError(f"its value depends on itself: {path}"))
         node.continuation = None
