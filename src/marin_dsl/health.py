@@ -78,7 +78,8 @@ def checks(store: Store, *, scheduler: str | None = None) -> Iterator[Check]:
 
 def _versions() -> Check:
     found = {name: importlib.metadata.version(name) for name in ("dask", "distributed", "cloudpickle")}
-    text = f"marin {installed_version('marin-dsl')}, Python {platform.python_version()}, " + ", ".join(
+    marin = installed_version("marin-dsl").replace("missing", "(not installed)")
+    text = f"marin {marin}, Python {platform.python_version()}, " + ", ".join(
         f"{name} {version}" for name, version in found.items()
     )
     if found["dask"] == found["distributed"]:
@@ -103,13 +104,10 @@ def _folder(store: Store) -> Iterator[Check]:
         return
     root = root.parent
     free = shutil.disk_usage(root).free
-    enough = free >= ROOM
-    yield Check(
-        "space",
-        "good" if enough else "bad",
-        f"{memory(free)} free",
-        "" if enough else "free some, or choose another store",
-    )
+    if free >= ROOM:
+        yield Check("space", "good", f"{memory(free)} free")
+    else:
+        yield Check("space", "bad", f"only {memory(free)} free", "free some, or choose another store")
     if root.stat().st_mode & 0o077:
         advice = f"if others are not meant to: chmod 700 {shlex.quote(str(root))}"
         yield Check("privacy", "note", "others may look into the store's folder", advice)
@@ -164,7 +162,7 @@ def _records(store: Store) -> Check:
 
 def _paths(store: Store) -> Iterator[str]:
     """Records, those that cannot be computed anew first."""
-    pending = [kind for kind in ("recipes", "results", "failures", "conflicts", "history", "labels", "runs")]
+    pending = ["recipes", "results", "failures", "conflicts", "history", "labels", "runs"]
     while pending:
         folder = pending.pop()
         for name in store.files.names(folder):
@@ -184,8 +182,8 @@ def _conflicts(store: Store) -> Check:
         return Check("conflicts", "good", "no call came to two different values")
     text = f"{len(titles)} calls came to different values when they ran twice; the first value is served"
     advice = (
-        "make these operators depend on their arguments alone: context().rng() for random numbers, no clock, no order of "
-        "sets or threads"
+        "make these operators depend on their arguments alone: context().rng() for random numbers, no clock, "
+        "no order of sets or threads"
     )
     return Check("conflicts", "bad", text, advice, _some(titles))
 

@@ -134,7 +134,7 @@ class Inspection:
         value: what it came to.
         failed: the attempts that failed.
         computed: when, where and by what.
-        inputs: what it refers to.
+        inputs: the calls that it refers to, through projections and the like.
         observations: what its operator measured, shortened.
         output: the last lines that its operator logged.
         because: titles of the failed calls because of which it was skipped.
@@ -210,6 +210,7 @@ def _of_call(store: Store, subject: Subject, call: bytes) -> Inspection:
 def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
     root = lineage.recorded(store, key)
     inputs = {found: lineage.recorded(store, found) for found in dict.fromkeys(root.references)}
+    behind = [_behind(store, found) for found in inputs.values()]
     call = None if root.inline else store.call_of(key)
     failed = failed_call(store, call) if call is not None else None
     status = status_of(root)
@@ -226,7 +227,7 @@ def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
         arguments=tuple(_argument(item, value, inputs) for item, value in arguments(root.recipe).items()),
         facts=tuple(_argument(item, value, inputs) for item, value in facts(root.recipe).items()),
         failed=failed.attempts if failed is not None else (),
-        inputs=tuple(_input(found) for found in inputs.values()),
+        inputs=tuple(map(_input, {found.key: found for found in behind}.values())),
         because=because,
         **_evidence(store, root.result, root.record),
     )
@@ -249,7 +250,21 @@ def _blamed(store: Store, key: bytes) -> tuple[str, ...]:
 def _argument(name: str, value: Any, inputs: Mapping[bytes, Ancestor]) -> Argument:
     if isinstance(value, Reference):
         return Argument(name, inputs[value.key].recipe["title"], format_digest(value.key))
-    return Argument(name, short(value, _LONG))
+    return Argument(name, _sized(value))
+
+
+def _sized(value: Any) -> str:
+    """A value on one line; of a collection that does not fit, how much there is of it."""
+    text = short(value, _LONG)
+    return f"{len(value)} × {text}" if text.endswith("…") and isinstance(value, list | tuple | dict) else text
+
+
+def _behind(store: Store, found: Ancestor) -> Ancestor:
+    """What an input is made from by projections, arithmetic and the like: the first operator's call, if there is one."""
+    seen = found
+    while seen.inline and seen.references:
+        seen = lineage.recorded(store, seen.references[0])
+    return seen
 
 
 def _input(found: Ancestor) -> Input:

@@ -15,7 +15,7 @@ from marin_dsl.display import tree
 from marin_dsl.encoding import format_digest
 from marin_dsl.failures import Attempt
 from marin_dsl.history import moment
-from marin_dsl.inspection import Inspection, inspect
+from marin_dsl.inspection import Input, Inspection, inspect
 from marin_dsl.lineage import Became, Branch, became, dot, every, origins, uses
 from marin_dsl.quantities import duration, memory
 from marin_dsl.store import Store
@@ -67,11 +67,7 @@ def _tell(printer: Printer, thing: Inspection) -> None:
     if thing.because:
         printer.section("skipped because these failed", thing.because)
     printer.section("arguments", printer.pairs([(item.name, item.text) for item in (*thing.arguments, *thing.facts)]))
-    marked = [
-        f"{MARKS[item.status][0]} {item.title}  {short_digest(item.recipe or item.digest or '')}"
-        for item in thing.inputs
-    ]
-    printer.section("inputs", _few(marked))
+    printer.section("inputs", _few([_input(item) for item in thing.inputs], 20))
     printer.section("value", thing.value.lines if thing.value is not None else ())
     printer.section("observations", printer.pairs(list(thing.observations.items())))
     printer.section("last lines of its output", thing.output)
@@ -79,6 +75,10 @@ def _tell(printer: Printer, thing: Inspection) -> None:
     if thing.status == "failed":
         printer.line()
         printer.block(thing.failed[-1].traceback, "  ", "dim")
+
+
+def _input(found: Input) -> str:
+    return f"{MARKS[found.status][0]} {found.title}  {short_digest(found.recipe or found.digest or '')}"
 
 
 def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
@@ -97,10 +97,8 @@ def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
     if thing.computed is not None:
         done = thing.computed
         peak = f", peak memory {memory(done.peak_memory)}" if done.peak_memory else ""
-        yield (
-            "computed",
-            f"{moment(done.started)}, in {duration(done.seconds)}, on {done.host} (process {done.pid}){peak}",
-        )
+        where = f"on {done.host} (process {done.pid})"
+        yield "computed", f"{moment(done.started)}, in {duration(done.seconds)}, {where}{peak}"
         yield "run", f"{done.run}  {done.target}"
         if done.python:
             commit = f", commit {done.commit[:12]}" if done.commit else ""

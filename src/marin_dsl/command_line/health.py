@@ -31,9 +31,9 @@ def doctor(scheduler: str | None, as_json: bool, store: str | None) -> None:
     else:
         printer = Printer()
         for check in looked:
-            printer.line(_MARKS[check.level], f" {check.name:<10}{check.text}")
+            printer.line(_MARKS[check.level], f" {check.name:<11}{check.text}")
             for item in check.items:
-                printer.line(" " * 12, (item, "dim"), cut=True)
+                printer.line(" " * 13, (item, "dim"), cut=True)
             if check.advice:
-                printer.line(" " * 12, ("→ ", "bold"), check.advice)
+                printer.line(" " * 13, ("→ ", "bold"), check.advice)
     sys.exit(FAILED if any(check.level == "bad" for check in looked) else OK)

@@ -60,9 +60,10 @@ class Printer:
             parts: what it says; signs that would steer a terminal are blanked.
             cut: on a terminal, leave out what does not fit.
         """
-        text = Text.assemble(
-            *((printable(part), "") if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts)
-        )
+        text = Text()
+        for part in parts:
+            said, style = (part, "") if isinstance(part, str) else part
+            text.append(printable(said), style)
         text.rstrip()
         if cut and self.width is not None:
             text.truncate(self.width, overflow="ellipsis")
