@@ -260,7 +260,7 @@ def _sized(value: Any) -> str:
 
 
 def _behind(store: Store, found: Ancestor) -> Ancestor:
-    """What an input is made from by projections, arithmetic and the like: the first operator's call, if there is one."""
+    """What an input is made from by projections, arithmetic and the like: the first call, if there is one."""
     seen = found
     while seen.inline and seen.references:
         seen = lineage.recorded(store, seen.references[0])
