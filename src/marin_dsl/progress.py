@@ -44,14 +44,14 @@ class Report:
 
     On a terminal the running nodes are shown live with their elapsed time and progress, below the lines that were
     printed; anything an operator prints appears above the view and does not tear it. Elsewhere there is one line for
-    each node that gets its outcome; of a large run, a count from time to time.
+    each node that gets its outcome, and when there is none for a while, a line that says how far the run is.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
         self.state = State()
         self._live: Live | None = None
-        self._began = self._counted = time.monotonic()
+        self._began = self._said = time.monotonic()
 
     @classmethod
     def to(cls, stream: TextIO) -> Report:
@@ -66,8 +66,8 @@ class Report:
             if "plan" in event:
                 self._tell_plan(event["plan"], event["store"])
             self._tell(found)
-        if self._live is None and self._crowded and time.monotonic() - self._counted >= SUMMARY_SECONDS:
-            self._counted = time.monotonic()
+        silent = time.monotonic() - self._said >= SUMMARY_SECONDS
+        if silent and self._live is None and self.state.started is not None and self.state.ending is None:
             self._say(f"  [dim]{escape(self._head)}[/]")
 
     def close(self) -> None:
@@ -127,6 +127,7 @@ class Report:
         return ", ".join(parts + [f"{number:,} {what}" for what, number in others.items() if number])
 
     def _say(self, line: str) -> None:
+        self._said = time.monotonic()
         self.console.print(line, soft_wrap=True, emoji=False)
 
     @property

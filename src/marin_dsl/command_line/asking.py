@@ -26,7 +26,7 @@ SHOWN = 40
 """Lines of a list that are printed before the rest is counted."""
 
 
-@click.command()
+@click.command(short_help="what it is, and what became of it")
 @subject_argument
 @json_option
 @store_option
@@ -114,7 +114,7 @@ def _few(lines: list[str], most: int = SHOWN) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1:,} more"]
 
 
-@click.command()
+@click.command(short_help="why it would run, or why it ran")
 @subject_argument
 @click.argument("node", required=False)
 @keep_failures_option
@@ -174,7 +174,7 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
             printer.line("      ", (line, "yellow" if reason.changes else "dim"))
 
 
-@click.command()
+@click.command(short_help="what it was made from, or what was made from it")
 @subject_argument
 @click.option("--up", "direction", flag_value="up", default="up", help="What it was made from. This is the default.")
 @click.option("--down", "direction", flag_value="down", help="What was made from it, anywhere in the store.")

@@ -17,7 +17,7 @@ _VARIABLE = "_MARIN_COMPLETE"
 _MOST = 200
 
 
-@click.command()
+@click.command(short_help="the script that teaches a shell to complete")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that teaches a shell to complete `marin` commands, targets and labels.

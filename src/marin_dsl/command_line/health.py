@@ -14,7 +14,7 @@ from marin_dsl.health import checks
 _MARKS = {"good": ("✓", "green"), "note": ("·", "yellow"), "bad": ("✗", "red")}
 
 
-@click.command()
+@click.command(short_help="what is wrong, and what to do about it")
 @click.option("--scheduler", metavar="ADDRESS", help="Look at the workers of that Dask scheduler, too.")
 @json_option
 @store_option

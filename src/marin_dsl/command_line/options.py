@@ -17,7 +17,7 @@ store_option: Decorator = click.option(
     "--store", metavar="URL", help="Where results are kept. Default: $MARIN_STORE, else .marin/."
 )
 json_option: Decorator = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document; docs/commands.md names its keys."
+    "--json", "as_json", is_flag=True, help="Print one JSON document (see docs/commands.md)."
 )
 keep_failures_option: Decorator = click.option(
     "--keep-failures", is_flag=True, help="Serve recorded failures instead of trying again."

@@ -20,7 +20,7 @@ from marin_dsl.store import Store
 from marin_dsl.subject import SubjectMissing, subjects
 
 
-@click.command()
+@click.command(short_help="what failed, with its attempts")
 @click.argument("subject", metavar="[TARGET|NAME@VERSION|DIGEST]", required=False, shell_complete=complete_subjects)
 @click.option("--run", metavar="ID", help="Only those of one run; the end of its id is enough.")
 @click.option("--traceback", is_flag=True, help="With the traceback and the last output of the latest attempt.")
@@ -82,7 +82,7 @@ def _tell_failure(printer: Printer, call: FailedCall, traceback: bool) -> None:
         printer.block(last.traceback, "    ", "dim")
 
 
-@click.command()
+@click.command(short_help="runs, or what happened to a label")
 @click.argument("label", required=False, metavar="[NAME@VERSION]", shell_complete=complete_subjects)
 @click.option("--runs", "as_runs", is_flag=True, help="List runs; without a label this is the default.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most.")

@@ -41,7 +41,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(short_help="what would run, and why; nothing is run")
 @targets_argument
 @keep_failures_option
 @json_option
@@ -68,7 +68,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
     return {"run": runs, "served": plan.hits, "kept": plan.kept, "skipped": plan.skipped}
 
 
-@click.command()
+@click.command(short_help="evaluate, and say what became of it")
 @targets_argument
 @_running
 def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
@@ -88,7 +88,7 @@ def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
     sys.exit(OK if all(isinstance(outcome, Ok) for outcome in outcomes) else FAILED)
 
 
-@click.command()
+@click.command(short_help="evaluate pages and render them as HTML")
 @targets_argument
 @_running
 @click.option("--site", default="site", show_default=True, type=click.Path(path_type=Path), help="Folder of the pages.")
