@@ -11,7 +11,7 @@ from marin_dsl import lineage
 from marin_dsl.encoding import LeafMissing, Named, Undecodable, decode, format_digest
 from marin_dsl.failures import Attempt, failed_call
 from marin_dsl.lineage import Ancestor
-from marin_dsl.recipe import Reference, arguments, facts, short, shortened
+from marin_dsl.recipe import Reference, arguments, facts, short, shortened, title
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.subject import Subject
 
@@ -173,6 +173,8 @@ def inspect(store: Store, subject: Subject) -> Inspection:
     if subject.recipe is None:
         assert subject.call is not None
         return _of_call(store, subject, subject.call)
+    if subject.expression is not None and store.recipe(subject.recipe) is None:
+        return Inspection(subject.name, title(subject.expression), "not evaluated", format_digest(subject.recipe))
     return _of_expression(store, subject, subject.recipe)
 
 

@@ -114,7 +114,7 @@ def _of_digits(store: Store, name: str, digits: str) -> Subject:
         for digest in _beginning_with(store, kind, digits):
             found.setdefault(digest, kind)
     if not found:
-        raise SubjectMissing(f"store {store.url} has nothing whose digest begins with {digits}")
+        raise SubjectMissing(f"store {store.url} has no recipe, call or large value whose digest begins with {digits}")
     if len(found) > 1:
         shown = ", ".join(f"{digest[: len(digits) + 6]}… ({kind})" for digest, kind in list(found.items())[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""

@@ -51,13 +51,15 @@ def show(subject: str, store: str | None, as_json: bool) -> None:
 
 
 def _evaluated(store: Store, name: str) -> tuple[Subject, ...]:
-    """What a name stands for, if the store has records of it."""
+    """What a name stands for, if the store has records of any of it."""
     found = subjects(store, name)
-    known = tuple(each for each in found if each.recipe is None or store.recipe(each.recipe) is not None)
-    if not known:
-        shown = f"\n\n{tree(found[0].expression)}" if found[0].expression is not None else ""
-        raise SubjectMissing(f"store {store.url} has no record of {name}: evaluate it first (marin run {name}){shown}")
-    return known
+    if not any(_is_recorded(store, each) for each in found):
+        raise SubjectMissing(f"store {store.url} has no record of {name}: evaluate it first (marin run {name})")
+    return found
+
+
+def _is_recorded(store: Store, subject: Subject) -> bool:
+    return subject.recipe is None or store.recipe(subject.recipe) is not None
 
 
 def _tell(printer: Printer, thing: Inspection) -> None:
@@ -190,7 +192,7 @@ def lineage(subject: str, direction: str, lines: int, as_dot: bool, as_json: boo
     with complaints(SubjectMissing, LookupError):
         found = opened(store)
         down = direction == "down"
-        roots = [_branch(found, each, down=down) for each in _evaluated(found, subject)]
+        roots = [_branch(found, each, down=down) for each in _evaluated(found, subject) if _is_recorded(found, each)]
         if as_json:
             document("lineage", found.url, direction=direction, lineages=[_recorded(found, root) for root in roots])
         elif as_dot:
