@@ -130,7 +130,8 @@ class _Evaluation:
     ) -> None:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
         self.started = datetime.datetime.now().astimezone()
-        self.id = f"{self.started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
+        at = self.started.astimezone(datetime.UTC)
+        self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
         self.log = EventLog(store, self.id)
         self.environment = ""
         self.ran = 0

@@ -181,8 +181,12 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def client(place: Any) -> Any:
+def client(place: Any, timeout: float = 30.0) -> Any:
     """A connection to a scheduler.
+
+    Args:
+        place: its address, or a cluster.
+        timeout: seconds to wait for an answer.
 
     Raises:
         SchedulerMissing: none answers there.
@@ -190,7 +194,7 @@ def client(place: Any) -> Any:
     import distributed
 
     try:
-        return distributed.Client(place, set_as_default=False)
+        return distributed.Client(place, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"

@@ -45,6 +45,8 @@ class Check:
 
 
 SHOWN = 5
+ANSWER = 5.0
+"""Seconds in which a scheduler should answer."""
 ROOM = 1 << 30
 """Bytes of free space that a store should have."""
 
@@ -229,7 +231,7 @@ def _cluster(scheduler: str) -> Check:
     """The interpreters of a cluster beside this one."""
     from marin_dsl.executors import client
 
-    with client(scheduler) as connected:
+    with client(scheduler, ANSWER) as connected:
         versions = connected.get_versions(check=False)
     here = platform.python_version()
     others = {name: found["host"]["python"] for name, found in versions["workers"].items()}

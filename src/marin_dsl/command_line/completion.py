@@ -64,7 +64,7 @@ def _labels(context: click.Context, incomplete: str) -> list[str]:
 def _targets(incomplete: str) -> Iterator[str]:
     place, colon, name = incomplete.rpartition(":")
     if colon:
-        path = Path(place) if place.endswith(".py") else Path(*place.split(".")).with_suffix(".py")
+        path = Path(place) if place.endswith(".py") else Path(f"{place.replace('.', '/')}.py")
         yield from (f"{place}:{found}" for found in _names(path) if found.startswith(name))
     elif "/" in incomplete or incomplete.endswith(".py"):
         folder = Path(incomplete).parent

@@ -29,7 +29,7 @@ def test_show_tells_by_a_label_what_a_thing_is_without_the_projects_code(evaluat
         r"^  value     sha256:[0-9a-f]{64}$",
         r"^  operator  experiment.write  \(version 1, code [0-9a-f]{12}…\)$",
         r"^  computed  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, in \d+ ms, on \S+ \(process \d+\), peak memory .*$",
-        r"^  run       \d{8}T\d{6}Z-[0-9a-f]{6}  experiment:page$",
+        r"^  run       \d{8}T\d{6}Z-[0-9a-f]{9}  experiment:page$",
         r"^  with      Python 3.11.7, commit c0ffee000000 and uncommitted changes$",
         r"^  title  'A page'$",
         r"^  ✓ double\(double\)  [0-9a-f]{12}…$",
@@ -139,7 +139,7 @@ def test_why_tells_what_changed_field_by_field(evaluated):
 def test_why_tells_why_things_ran_when_nothing_would_run_now(evaluated):
     shown = told("why", "experiment:page", "--keep-failures")
     assert shown[0] == "nothing would run now: every value is there; this is why they were computed"
-    assert re.fullmatch(r"run \d{8}T\d{6}Z-[0-9a-f]{6}  \S+ \S+  experiment:page", shown[1])
+    assert re.fullmatch(r"run \d{8}T\d{6}Z-[0-9a-f]{9}  \S+ \S+  experiment:page", shown[1])
     assert shown[2:4] == ["  ran write(title='A page')", "      not evaluated before"]
     forget_code()
     by_label = told("why", "a-page@1.0", "double(n=1)")
