@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import mmap
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,15 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name
+from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
 
 INLINE_LIMIT = 1024
 """Bytes up to which a manifest is kept in its record instead of in a blob."""
+
+
+IN_MEMORY_LIMIT = 32 << 20
+"""Bytes up to which a leaf of a store that is not local is read into memory instead of into a temporary file."""
 
 
 class ContentDamaged(LeafMissing):
@@ -170,8 +176,10 @@ class Store:
             raise ContentDamaged(f"store {self.url}: the value {format_digest(stored.digest)} is damaged in its record")
         return stored.inline
 
-    def read_leaf(self, digest: bytes, size: int) -> Path | bytes:
+    def read_leaf(self, digest: bytes, size: int) -> Path | bytes | memoryview:
         """A large leaf: a file on the local disk, else its bytes; verified.
+
+        What is large and elsewhere comes into a file without a name, which is mapped and goes with the last reader.
 
         Raises:
             LeafMissing: it is gone or damaged.
@@ -179,7 +187,7 @@ class Store:
         path = _place("blobs", digest)
         local = self.files.local(path)
         if local is None:
-            return self._read_blob(digest)
+            return self._read_blob(digest) if size <= IN_MEMORY_LIMIT else self._fetch(digest)
         try:
             found = Leaf.of_file(local)
         except OSError as error:
@@ -187,6 +195,24 @@ class Store:
         if found.digest != digest:
             raise ContentDamaged(self._set_aside(digest))
         return local
+
+    def _fetch(self, digest: bytes) -> memoryview:
+        path = _place("blobs", digest)
+        pieces = self.files.pieces(path)
+        if pieces is None:
+            raise LeafMissing(self._gone(digest))
+        hasher = hashlib.sha256()
+        try:
+            with tempfile.TemporaryFile() as copy:
+                for piece in pieces:
+                    hasher.update(piece)
+                    copy.write(piece)
+                if hasher.digest() != digest:
+                    raise ContentDamaged(self._set_aside(digest))
+                copy.flush()
+                return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise unavailable(self.url, path, f"keep a local copy in {tempfile.gettempdir()} of", error) from error
 
     def _read_blob(self, digest: bytes) -> bytes:
         data = self.files.read(_place("blobs", digest))
