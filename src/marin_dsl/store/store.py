@@ -11,6 +11,7 @@ import hashlib
 import json
 import mmap
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ INLINE_LIMIT = 1024
 
 IN_MEMORY_LIMIT = 32 << 20
 """Bytes up to which a leaf of a store that is not local is read into memory instead of into a temporary file."""
+
+
+_FORMAT = json.dumps({"schema": SCHEMA}).encode()
+_UNFINISHED = frozenset(_FORMAT[:length] for length in range(len(_FORMAT)))
+"""What a writer that was stopped may leave, where file systems do not keep their promise (a power failure)."""
 
 
 class ContentDamaged(LeafMissing):
@@ -96,13 +102,15 @@ class Store:
             StoreUnavailable: it cannot be read or written, is damaged, or was written by a later version.
         """
         data = self.files.read("format.json")
-        if data is None:
-            if writing:
-                self.files.create("format.json", json.dumps({"schema": SCHEMA}).encode())
-                data = self.files.read("format.json")
-            else:
+        if data is None or data in _UNFINISHED:
+            if not writing:
                 return
-        schema = _schema(data or b"")
+            if data is None:
+                self.files.create("format.json", _FORMAT)
+            else:
+                self.files.replace("format.json", (_FORMAT,))
+            data = self.files.read("format.json") or _FORMAT
+        schema = _schema(data)
         if schema is None:
             raise StoreUnavailable(
                 f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
@@ -260,12 +268,16 @@ class Store:
         Returns:
             The record that is visible now: this one, or an earlier one.
         """
-        path = _place("results", call, ".json")
-        if self.files.create(path, write_record(record)):
-            return record
+        path, data = _place("results", call, ".json"), write_record(record)
+        for pause in (*_PAUSES, 0.0):
+            if self.files.create(path, data):
+                return record
+            if self.files.size(path) is not None:
+                break
+            time.sleep(pause)  # it was removed meanwhile, or is not seen yet
         found = self.result(call)
         if found is None:
-            self.files.replace(path, (write_record(record),))  # what is there is damaged, or its value is gone
+            self.files.replace(path, (data,))  # what is there is damaged, or its value is gone
             return record
         if found["value"]["digest"] != record["value"]["digest"]:
             self.add(f"conflicts/{call.hex()}", record)
@@ -325,6 +337,10 @@ class Store:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
         if self.call_of(key) != call:
             self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+
+
+_PAUSES = tuple(0.01 * 2**turn for turn in range(8))
+"""Seconds to wait between looks at a file that is there and is not seen."""
 
 
 def _schema(data: bytes) -> int | None:
