@@ -7,17 +7,18 @@ and of the encoded arguments, each expression among them standing by its own rec
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 
+from marin_dsl.annotations import Annotations, Label
 from marin_dsl.arithmetic import Arithmetic
-from marin_dsl.encoding import Encoder, Leaf, Unencodable, encode, format_digest
-from marin_dsl.encoding.tags import BYTES, EXPRESSION, MAP, TAG, head
+from marin_dsl.encoding import Encoder, Leaf, Unencodable, decode, encode, format_digest
+from marin_dsl.encoding.tags import MAP, head
 from marin_dsl.encoding.writer import WRITERS
+from marin_dsl.keys import recipe_key, splice, tagged_identity
 
 if TYPE_CHECKING:
     from marin_dsl.inline import InlineOperator
@@ -26,40 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-REFERENCE_HEAD = head(TAG, EXPRESSION) + head(BYTES, 32)
-_KEY_DOMAIN = b"marin-recipe-1\0"
 _set = object.__setattr__  # expressions refuse every other way of setting
-
-
-@attrs.frozen
-class Annotations:
-    """How an expression is to be evaluated; never part of what it is.
-
-    Attributes:
-        resources: what a worker must have free, such as `{"CPU": 2}`.
-        priority: larger runs earlier among what is ready.
-        title: what people call this expression, instead of the operator with its arguments.
-    """
-
-    resources: Mapping[str, float] = attrs.field(factory=dict)
-    priority: int = 0
-    title: str | None = None
-
-
-@attrs.frozen
-class Label:
-    """A name and a version that a person gave to an expression."""
-
-    name: str
-    version: str
-
-    @property
-    def moves(self) -> bool:
-        """Whether it follows its expression: a version ending in `dev` does, any other one is fixed."""
-        return self.version.endswith("dev")
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
 
 
 class Expression(Arithmetic, Generic[T_co]):
@@ -77,6 +45,8 @@ class Expression(Arithmetic, Generic[T_co]):
         label: the name that a person gave it, if any.
         origin: file and line where it was built.
         facts: encoded facts that are part of its identity and no argument (see `tagged`); empty without any.
+        waits: what has to be evaluated before it, and is no part of its identity (see `after`).
+        ordered: whether it, or anything below it, waits for something.
     """
 
     __slots__ = (
@@ -87,9 +57,11 @@ class Expression(Arithmetic, Generic[T_co]):
         "label",
         "leaves",
         "operator",
+        "ordered",
         "origin",
         "payload",
         "references",
+        "waits",
     )
 
     operator: Operator[Any, Any] | InlineOperator
@@ -101,6 +73,8 @@ class Expression(Arithmetic, Generic[T_co]):
     label: Label | None
     origin: tuple[str, int] | None
     facts: bytes
+    waits: tuple[Expression[Any], ...]
+    ordered: bool
 
     __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
 
@@ -132,6 +106,8 @@ class Expression(Arithmetic, Generic[T_co]):
         _set(made, "label", None)
         _set(made, "origin", origin)
         _set(made, "facts", b"")
+        _set(made, "waits", ())
+        _set(made, "ordered", True in [reference.ordered for reference in references])
         return made
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
@@ -175,6 +151,12 @@ class Expression(Arithmetic, Generic[T_co]):
         if isinstance(key, slice):
             return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
+
+    def recover(self, other: Any) -> Expression[Any]:
+        """Its value, or that of `other` where it has none because something failed; `other` is demanded only then."""
+        from marin_dsl.choices import recover
+
+        return recover(self, other, caller(1))
 
     def eq(self, other: Any) -> Expression[Any]:
         """Whether the values are equal, as an expression (`==` compares the expressions themselves)."""
@@ -242,45 +224,16 @@ class Expression(Arithmetic, Generic[T_co]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (_flattened(self),)
+        from marin_dsl.pickling import flattened, rebuilt
+
+        return rebuilt, (flattened(self),)
 
 
 _NO_ANNOTATIONS = Annotations()
 
 
-def _flattened(root: Expression[Any]) -> list[dict[str, Any]]:
-    """A graph as a list, each expression after those it refers to (by position): of any depth, and picklable."""
-    positions: dict[bytes, int] = {}
-    rows: list[dict[str, Any]] = []
-    for expression in walk(root):
-        row: dict[str, Any] = {name: getattr(expression, name) for name in Expression.__slots__[1:]}
-        row["references"] = tuple(positions[reference.key] for reference in expression.references)
-        row["leaves"] = {digest: _picklable(leaf) for digest, leaf in expression.leaves.items()}
-        positions[expression.key] = len(rows)
-        rows.append(row)
-    return rows
-
-
-def _picklable(leaf: Leaf) -> tuple[int, Any]:
-    return leaf.size, bytes(leaf.content) if isinstance(leaf.content, memoryview) else leaf.content
-
-
-def _unpickled(digest: bytes, size: int, content: Any) -> Leaf:
-    return Leaf(digest, size, memoryview(content) if isinstance(content, bytes) else content)
-
-
-def _rebuild(rows: list[dict[str, Any]]) -> Expression[Any]:
-    made: list[Expression[Any]] = []
-    for row in rows:
-        row = {
-            **row,
-            "references": tuple(made[position] for position in row["references"]),
-            "leaves": {digest: _unpickled(digest, *leaf) for digest, leaf in row["leaves"].items()},
-        }
-        made.append(Expression.__new__(Expression))
-        for name, value in row.items():
-            _set(made[-1], name, value)
-    return made[-1]
+class NoValueYet(Unencodable):
+    """An expression stands where a value is needed."""
 
 
 class _ArgumentEncoder(Encoder):
@@ -297,7 +250,7 @@ class _ArgumentEncoder(Encoder):
 
 def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
     if not isinstance(encoder, _ArgumentEncoder):
-        raise Unencodable(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
+        raise NoValueYet(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
     encoder.out.append(value)
 
 
@@ -342,22 +295,13 @@ def encode_arguments(
     return (*pieces, b"".join(current)), tuple(references), encoder.leaves
 
 
-def splice(payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
-    """The encoded arguments with a key (or a value digest) in the place of each expression."""
-    parts = [payload[0]]
-    for piece, key in zip(payload[1:], keys, strict=True):
-        parts += (REFERENCE_HEAD, key, piece)
-    return b"".join(parts)
-
-
-def tagged_identity(identity: bytes, facts: bytes) -> bytes:
-    """The identity of an operator together with encoded facts; without facts it is the operator's own."""
-    return hashlib.sha256(b"marin-tagged-1\0" + identity + facts).digest() if facts else identity
-
-
-def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
-    """The key of an application: with recipe keys for its references a recipe key, with value digests a call key."""
-    return hashlib.sha256(_KEY_DOMAIN + identity + splice(payload, keys)).digest()
+def arguments_of(expression: Expression[Any]) -> dict[str, Any]:
+    """The arguments of an expression whose literals are small, with the expressions in their places."""
+    by_key = {reference.key: reference for reference in expression.references}
+    found: dict[str, Any] = decode(
+        splice(expression.payload, (reference.key for reference in expression.references)), reference=by_key.__getitem__
+    )
+    return found
 
 
 def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
@@ -374,13 +318,18 @@ def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
             stack.extend((reference, False) for reference in reversed(expression.references))
 
 
+def caller(above: int) -> tuple[str, int]:
+    """File and line that are being executed so many calls above the caller."""
+    frame = sys._getframe(above + 1)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
 def _inline(name: str, arguments: Mapping[str, Any]) -> Expression[Any]:
     """An inline node, built by the caller of the caller."""
     from marin_dsl.inline import INLINE
     from marin_dsl.signature import WrongCall
 
-    frame = sys._getframe(2)
-    origin = (frame.f_code.co_filename, frame.f_lineno)
+    origin = caller(2)
     try:
         return Expression.apply(INLINE[name], arguments, origin=origin)
     except Unencodable as error:

@@ -10,8 +10,9 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.annotations import Label
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.expression import Expression, Label, walk
+from marin_dsl.expression import Expression, walk
 from marin_dsl.store import Store
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")

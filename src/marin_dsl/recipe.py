@@ -10,7 +10,8 @@ import attrs
 
 from marin_dsl.encoding import BoundLeaf, Named, decode, format_digest, parse_digest
 from marin_dsl.encoding.leaves import LazyContent
-from marin_dsl.expression import Expression, splice
+from marin_dsl.expression import Expression
+from marin_dsl.keys import splice
 from marin_dsl.operator import Operator
 
 Lookup = Callable[[bytes], dict[str, Any] | None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from marin_dsl.encoding import Unencodable, decode, encode
-from marin_dsl.expression import Expression, recipe_key, tagged_identity
+from marin_dsl.expression import Expression
 from marin_dsl.inline import InlineOperator
+from marin_dsl.keys import recipe_key, tagged_identity
 
 T = TypeVar("T")
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from marin_dsl import Expression, attempt, digest, encodable, evaluate, op
-from marin_dsl.expression import Annotations, Label, encode_arguments, splice, walk
+from marin_dsl.annotations import Annotations, Label
+from marin_dsl.expression import encode_arguments, walk
+from marin_dsl.keys import splice
 from marin_dsl.signature import WrongCall
 
 
