@@ -22,6 +22,7 @@ from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid, contents
+from marin_dsl.keys import volatile_key
 from marin_dsl.node import Node
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
@@ -139,7 +140,7 @@ class _Evaluation:
         self._told = 0
         self.recorder = Recorder(store)
         store.check()
-        self.resolution = Resolution(roots, store, keep_failures=keep_failures)
+        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
         self.planned = explain(self.resolution)
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
@@ -281,9 +282,15 @@ class _Evaluation:
         assert node.call is not None
         record = answer.record
         assert record is not None
+        if node.failed is not None:
+            failure = {name: getattr(node.failed, name) for name in ("kind", "exception", "message", "traceback")}
+            self.store.fail(node.call, {**record, "failure": failure})
+            return
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
             return
+        if node.volatile and not getattr(node.expression.operator, "impure", False):
+            node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()
         visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})
@@ -304,6 +311,7 @@ class _Evaluation:
             self.environment,
             format_digest(operator.code.digest),
             node.over_failure,
+            node.expression.annotations.source,
         )
 
     def _input(self, node: Node) -> StoredValue:
@@ -356,9 +364,10 @@ class _Evaluation:
         for label, root in _labelled(self.roots):
             entry = labels.current(self.store, label)
             moves = drift == "accept" or label.moves
-            if entry is None or (entry.recipe != root.key and moves):
-                if self.resolution.nodes[root.key].digest is not None:
-                    labels.move(self.store, label, root.key, self.id)
+            node = self.resolution.nodes[root.key]
+            if entry is None or (moves and (entry.recipe, entry.value.digest) != (root.key, node.digest)):
+                if node.digest is not None:
+                    labels.move(self.store, label, root.key, self._input(node), self.id)
             elif entry.recipe != root.key:
                 changes = differences(
                     entry.recipe,

@@ -45,6 +45,7 @@ class Task:
         environment: digest of the environment snapshot, as records write it.
         code: digest of the operator's code, as records write it.
         over_failure: whether an input was made from the outcome of something that failed.
+        source: where the external data lies that it reads.
     """
 
     store: Store
@@ -57,6 +58,7 @@ class Task:
     environment: str
     code: str
     over_failure: bool
+    source: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -99,6 +101,7 @@ def execute(task: Task, emit: Emit) -> Answer:
         scratch_root=local / task.call.hex() if local is not None else None,
         report=lambda kind, content: emit({"event": kind, "call": call, "title": task.title, "content": content}),
         cancelled=_Cancellation(task.store, task.run).asked,
+        source=task.source,
     )
     try:
         with entered(current):

@@ -72,7 +72,7 @@ def terminal() -> tuple[Report, io.StringIO]:
 
 
 def planned(report: Report, runs: int, **known: Any) -> None:
-    plan = Plan((), tuple((bytes([n]), f"node {n}", False) for n in range(min(runs, 3))), (), (), {})
+    plan = Plan((), tuple((bytes([n]), f"node {n}", False) for n in range(min(runs, 3))), (), (), (), {})
     event = {"event": "planned", "plan": plan, "store": "s", "run": "r", "nodes": runs, "operators": {"f": runs}}
     report(event | known)
     report({"event": "started", "place": "here", "dashboard": "http://x"})
