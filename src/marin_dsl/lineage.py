@@ -160,6 +160,26 @@ def every(root: Branch) -> Iterator[Branch]:
                 queue.append(found)
 
 
+def folded(root: Branch) -> Branch:
+    """A lineage without what is inline, the root aside: each call refers to the calls behind it."""
+    found = {branch.key: Branch(branch.key, branch.recipe) for branch in every(root)}
+    for branch in every(root):
+        if branch.inline and branch is not root:
+            continue
+        seen: set[bytes] = set()
+        stack = list(reversed(branch.references))
+        while stack:
+            other = stack.pop()
+            if other.key in seen:
+                continue
+            seen.add(other.key)
+            if other.inline:
+                stack.extend(reversed(other.references))
+            else:
+                found[branch.key].references.append(found[other.key])
+    return found[root.key]
+
+
 @attrs.frozen
 class Became:
     """What became of an expression.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
@@ -72,9 +72,13 @@ def why_now(roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: 
     ]
 
 
-def why_before(keys: Iterable[bytes], store: Store) -> Iterator[Why]:
-    """Why recorded expressions, and those below them, ran when they last did; those without a result are left out."""
+def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
+    """Why recorded expressions, and those below them, ran when they last did: in the order in which they did.
+
+    Those that never ran are left out.
+    """
     starts: dict[str, dict[str, Any]] = {}
+    found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
     for key, recipe in known(roots, store.recipe):
         call = None if recipe["operator"]["inline"] else store.call_of(key)
@@ -84,5 +88,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> Iterator[Why]:
         run = record["provenance"]["run"]
         if run not in starts:
             starts[run] = store.last(f"runs/{run}/start") or {}
-        reason = starts[run].get("reasons", {}).get(format_digest(key), "served an equal call of another expression")
-        yield Why(format_digest(key), recipe["title"], "before", reason, run=run)
+        reason = starts[run].get("reasons", {}).get(format_digest(key), "an equal call of another expression ran")
+        started = record["provenance"]["started"]
+        found.append((f"{run} {started}", Why(format_digest(key), recipe["title"], "before", reason, run=run)))
+    return [reason for _, reason in sorted(found, key=lambda each: each[0])]
