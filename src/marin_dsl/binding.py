@@ -79,12 +79,14 @@ class Placement:
         return self._collected(args, kwargs)
 
     def _collected(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = {**self.defaults}
         if self.named is None:
-            arguments = {**self.defaults, **kwargs}
+            arguments.update(kwargs)
         else:
-            places = self.places
-            arguments = {**self.defaults, **{name: value for name, value in kwargs.items() if name in places}}
-            arguments[self.named] = {name: value for name, value in kwargs.items() if name not in places}
+            further: dict[str, Any] = {}
+            for name, value in kwargs.items():
+                (arguments if name in self.places else further)[name] = value
+            arguments[self.named] = further
         arguments.update(zip(self.positional, args, strict=False))
         if self.rest is not None:
             arguments[self.rest] = args[len(self.positional) :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 import sys
@@ -34,7 +35,7 @@ class InlineOperator:
     of_outcome: bool = False
     part: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
 
-    @property
+    @functools.cached_property
     def identity(self) -> bytes:
         """The digest of its name: its meaning is part of the language's contract."""
         return hashlib.sha256(b"marin-inline-1\0" + self.name.encode()).digest()

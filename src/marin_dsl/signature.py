@@ -71,8 +71,9 @@ class Signature:
             if type(value) not in fit.kinds and not fit(value):
                 self._check(name, value, self.hints[name], origin)
         for name, fit in self.rest:
-            for place, item in _places(name, arguments[name]):
-                if not fit(item):
+            collected = arguments[name]
+            if not fit.each(collected if type(collected) is tuple else collected.values()):
+                for place, item in _places(name, collected):
                     self._check(place, item, self.hints[name], origin)
         return arguments
 
