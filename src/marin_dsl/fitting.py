@@ -22,7 +22,7 @@ _COLLECTIONS = frozenset({
 _MAPPINGS = frozenset({dict, collections.abc.Mapping, collections.abc.MutableMapping})
 _MEMBERS = {range: int, str: str, bytes: int}
 """Sequences whose members are all of one class."""
-_NUMBERS: dict[type, tuple[type, ...]] = {
+NUMBERS: dict[type, tuple[type, ...]] = {
     int: (bool,),
     float: (int, bool),
     complex: (float, int, bool),
@@ -53,7 +53,7 @@ class Fit:
         self._literals = _literals(members)
         self._results: set[type] = set()
         exact = {kind for kind in members if plain(kind) and (kind is tuple or not issubclass(kind, tuple))}
-        self.kinds: set[type] = exact.union(*(_NUMBERS.get(kind, ()) for kind in exact)) - {Expression}
+        self.kinds: set[type] = exact.union(*(NUMBERS.get(kind, ()) for kind in exact)) - {Expression}
 
     def __call__(self, value: Any) -> bool:
         """Whether a value surely fits."""
@@ -185,7 +185,7 @@ def may_be(given: type, expected: Any) -> bool:
     try:
         return (
             not plain(expected)
-            or issubclass(given, (expected, *_NUMBERS.get(expected, ())))
+            or issubclass(given, (expected, *NUMBERS.get(expected, ())))
             or issubclass(expected, given)
         )
     except TypeError:  # protocols and typed dicts cannot be asked

@@ -84,7 +84,8 @@ class Signature:
             WrongCall: it does not.
         """
         name = next(iter(self.parameters.parameters))
-        if name in self.checks and not self.checks[name](value):
+        fit = dict((*self.fits, *self.rest)).get(name)
+        if fit is not None and not fit(value):
             self._check(name, value, self.hints[name], origin or ("", 0))
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
