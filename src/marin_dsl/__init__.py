@@ -5,17 +5,21 @@ under what they were made from, and that can be traced back to it.
 """
 
 from marin_dsl.artifact import Directory, File
+from marin_dsl.choices import at_least, when
 from marin_dsl.context import context
 from marin_dsl.encoding import encodable
 from marin_dsl.evaluate import evaluate, plan
 from marin_dsl.expression import Expression
+from marin_dsl.external import external
 from marin_dsl.grid import grid
 from marin_dsl.identity import digest
 from marin_dsl.inline import attempt
+from marin_dsl.labels import recall
 from marin_dsl.operator import op
 from marin_dsl.outcome import Failed, Ok, Skipped
 from marin_dsl.store import Store
 from marin_dsl.tags import replicate, tagged
+from marin_dsl.waits import after
 
 __all__ = [
     "Directory",
@@ -25,14 +29,19 @@ __all__ = [
     "Ok",
     "Skipped",
     "Store",
+    "after",
+    "at_least",
     "attempt",
     "context",
     "digest",
     "encodable",
     "evaluate",
+    "external",
     "grid",
     "op",
     "plan",
+    "recall",
     "replicate",
     "tagged",
+    "when",
 ]

@@ -8,15 +8,15 @@ import importlib
 import importlib.metadata
 import inspect
 import platform
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from marin_dsl.annotations import Annotations
+from marin_dsl.choices import mapped
 from marin_dsl.code_identity import CodeIdentity, code_identity
 from marin_dsl.encoding import Unencodable, encode
 from marin_dsl.encoding.places import module_path
-from marin_dsl.expression import Expression
+from marin_dsl.expression import Expression, caller
 from marin_dsl.signature import Signature, WrongCall
 
 P = ParamSpec("P")
@@ -33,6 +33,7 @@ class Operator(Generic[P, R]):
         function: the plain Python function.
         name: module path and qualified name, or the name that was given.
         version: the declared version; None when the code itself is the identity.
+        impure: whether it is called anew in each run.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Operator(Generic[P, R]):
         excludes: Sequence[Any] = (),
         resources: Mapping[str, float] | None = None,
         priority: int = 0,
+        impure: bool = False,
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(
@@ -60,6 +62,7 @@ class Operator(Generic[P, R]):
         self.version = version
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
+        self.impure = impure
         self.annotations = Annotations(dict(resources or {}), priority)
         functools.update_wrapper(self, function)
 
@@ -76,9 +79,26 @@ class Operator(Generic[P, R]):
         Raises:
             WrongCall: the arguments do not fit the signature, or one is no value.
         """
-        frame = sys._getframe(1)
-        origin = (frame.f_code.co_filename, frame.f_lineno)
-        arguments = self.signature.bind(args, kwargs, origin)
+        return self.applied(args, kwargs, caller(1))
+
+    def map(self, items: Expression[Any] | Iterable[Any], /, **others: Any) -> Expression[list[R]]:
+        """The results for each element of a list, which may be an expression: then its calls are made when it is known.
+
+        An element's call is identified by the element and not by its place, so that one element more is one call more.
+
+        Args:
+            items: an expression of a list, or a list of values and expressions; each goes to the first parameter.
+            others: the other arguments, the same for each.
+
+        Raises:
+            WrongCall: the arguments do not fit the signature, or one is no value.
+            TypeError: `items` is neither a list nor an expression.
+        """
+        return mapped(self, items, others, caller(1))
+
+    def applied(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], origin: tuple[str, int]) -> Expression[R]:
+        """The expression of a call that is written at `origin`."""
+        arguments = self.signature.bind(args, dict(kwargs), origin)
         try:
             return Expression.apply(self, arguments, annotations=self.annotations, origin=origin)
         except Unencodable as error:
@@ -137,7 +157,8 @@ class Operator(Generic[P, R]):
         place = (self.function.__module__, self.function.__qualname__)
         if place[0] != "__main__" and _found(*place) is self:
             return _find, place
-        settings = {name: getattr(self, name) for name in ("name", "version", "pin", "includes", "excludes")} | {
+        names = ("name", "version", "pin", "includes", "excludes", "impure")
+        settings = {name: getattr(self, name) for name in names} | {
             "resources": self.annotations.resources,
             "priority": self.annotations.priority,
         }
@@ -156,6 +177,7 @@ def op(
     excludes: Sequence[Any] = (),
     resources: Mapping[str, float] | None = None,
     priority: int = 0,
+    impure: bool = False,
 ) -> Callable[[Callable[P, R]], Operator[P, R]]: ...
 def op(function: Any = None, /, **settings: Any) -> Any:
     """Make a function an operator: its calls build expressions.
@@ -169,6 +191,8 @@ def op(function: Any = None, /, **settings: Any) -> Any:
         excludes: functions, classes or values that it names and that do not count as its code.
         resources: what a worker must have free for it, such as `{"CPU": 2}`; no part of identity.
         priority: larger runs earlier among what is ready; no part of identity.
+        impure: it is called anew in each run, for what it gives does not depend on its arguments alone; what is made
+            of the value runs again only where the value is another one.
     """
     if function is None:
         return lambda decorated: Operator(decorated, **settings)

@@ -17,11 +17,14 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.choices import held
 from marin_dsl.context import Cancelled, Context, entered
-from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
+from marin_dsl.encoding import Encoded, LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
+from marin_dsl.expression import Expression, NoValueYet, walk
 from marin_dsl.keys import splice
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, FailureKind
+from marin_dsl.pickling import Row, flattened
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
 
 Emit = Callable[[dict[str, Any]], None]
@@ -42,6 +45,7 @@ class Task:
         environment: digest of the environment snapshot, as records write it.
         code: digest of the operator's code, as records write it.
         over_failure: whether an input was made from the outcome of something that failed.
+        source: where the external data lies that it reads.
     """
 
     store: Store
@@ -54,6 +58,7 @@ class Task:
     environment: str
     code: str
     over_failure: bool
+    source: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -65,12 +70,16 @@ class Answer:
         failed: why there is none.
         ran: whether the operator was run here (or its result was found).
         seconds: how long that took.
+        continued: the expression that the operator returned, whose value is to be the value of the call.
+        record: what is known of the execution, for the result that is recorded when that value is there.
     """
 
     stored: StoredValue | None
     failed: Failed | None
     ran: bool
     seconds: float
+    continued: list[Row] | None = None
+    record: dict[str, Any] | None = None
 
 
 def execute(task: Task, emit: Emit) -> Answer:
@@ -92,6 +101,7 @@ def execute(task: Task, emit: Emit) -> Answer:
         scratch_root=local / task.call.hex() if local is not None else None,
         report=lambda kind, content: emit({"event": kind, "call": call, "title": task.title, "content": content}),
         cancelled=_Cancellation(task.store, task.run).asked,
+        source=task.source,
     )
     try:
         with entered(current):
@@ -109,7 +119,8 @@ def _run(task: Task, current: Context, started: float) -> Answer:
         value = task.operator.signature.call(task.operator.function, arguments)
         kind = "unstorable"
         with _named(f"the result of {task.operator.short_name}"):
-            stored = task.store.put_encoded(encode_with_leaves(value))
+            result = _encoded_or_expression(value)
+            stored = task.store.put_encoded(result) if isinstance(result, Encoded) else None
         observations = _observed(task, current)
     except (Cancelled, StoreUnavailable):
         raise
@@ -119,13 +130,33 @@ def _run(task: Task, current: Context, started: float) -> Answer:
         return _failed(task, current, kind, error, started)
     record = _provenance(task, current, started)
     record |= {
-        "value": stored.as_record(),
         "observations": observations,
         "over_failure": task.over_failure,
         "inputs": [format_digest(value.digest) for value in task.inputs],
     }
+    seconds = record["provenance"]["seconds"]
+    if isinstance(result, Expression):
+        return Answer(None, None, True, seconds, _travelling(task.store, result), record)
+    assert stored is not None
+    record["value"] = stored.as_record()
     visible = task.store.commit(task.call, record)
-    return Answer(StoredValue.from_record(visible["value"]), None, True, record["provenance"]["seconds"])
+    return Answer(StoredValue.from_record(visible["value"]), None, True, seconds)
+
+
+def _encoded_or_expression(value: Any) -> Encoded | Expression[Any]:
+    """A result as it is kept; one with expressions in it as the expression to go on with."""
+    try:
+        return encode_with_leaves(value)
+    except NoValueYet:
+        return held(value)
+
+
+def _travelling(store: Store, expression: Expression[Any]) -> list[Row]:
+    """An expression on its way to who evaluates it; its large literals go to the store instead."""
+    for found in walk(expression):
+        for leaf in found.leaves.values():
+            store.put_leaf(leaf)
+    return flattened(expression, with_contents=False)
 
 
 def _observed(task: Task, current: Context) -> dict[str, Any]:
