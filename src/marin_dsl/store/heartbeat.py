@@ -98,10 +98,10 @@ class Heartbeat:
     @contextlib.contextmanager
     def held(
         self, files: Files, call: bytes, run: str, *, seconds: float, kind: bytes, abandoned: Sighting | None = None
-    ) -> Iterator[Sighting | None]:
+    ) -> Iterator[Holding | Sighting]:
         """Hold the lease of a call while the block runs, if nobody else does.
 
-        Work of a kind that was short when it was last done gets its lease only after a second.
+        Work of a kind that was short so far gets its lease only after a second.
 
         Args:
             files: the files of the store.
@@ -112,16 +112,16 @@ class Heartbeat:
             abandoned: a lease that was watched for long enough to take over.
 
         Yields:
-            None when the work is to be done here; the lease of somebody else who does it.
+            What is held here, when the work is to be done here; else the lease of somebody else who does it.
         """
-        if seconds <= 0:
-            yield None
-            return
         holding = Holding(
             lambda: acquire(files, call, Owner.here(run), abandoned=abandoned),
             every=seconds / _BEATS,
             due=self._clock() + _SOON,
         )
+        if seconds <= 0:
+            yield holding
+            return
         if self._lasted.get(kind, SHORT) >= SHORT:
             found = self._taken(holding)
             if isinstance(found, Sighting):
@@ -130,7 +130,7 @@ class Heartbeat:
         began = self._clock()
         self._add(holding)
         try:
-            yield None
+            yield holding
         finally:
             self._remove(holding)
             self._remember(kind, self._clock() - began)
@@ -147,10 +147,11 @@ class Heartbeat:
         return None
 
     def _remember(self, kind: bytes, seconds: float) -> None:
-        while len(self._lasted) >= _REMEMBERED:
+        while len(self._lasted) >= _REMEMBERED and kind not in self._lasted:
             with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # other threads do the same
                 del self._lasted[next(iter(self._lasted))]
-        self._lasted[kind] = seconds
+        # One kind of work may be short and long by turns: what was long is believed to be short only after a while.
+        self._lasted[kind] = max(seconds, self._lasted.get(kind, 0.0) / 2)
 
     def _add(self, holding: Holding) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""Leases: who is working on a call. They save work and guard no correctness: without them a result is committed once too.
+"""Leases: who is working on a call. They save work and guard nothing: without them, too, a result is committed once.
 
 The first lease of a call is the file `leases/<call>`, made by conditional create; `leases/<call>.2` is the lease of
 whoever took over from it, `.3` the next one, and the highest number there is says who works on the call. Nobody ever
@@ -50,6 +50,12 @@ class Sighting:
     def owner(self) -> Owner | None:
         """Who holds it; None when that cannot be read."""
         return Owner.of(self._record.get("owner"))
+
+    @property
+    def described(self) -> str:
+        """Who holds it, for people."""
+        owner = self.owner
+        return "somebody" if owner is None else f"{owner.host}, process {owner.pid}, run {owner.run}"
 
     @property
     def _record(self) -> dict[str, Any]:
