@@ -58,6 +58,7 @@ class Here:
 
     def next(self, timeout: float) -> Settled | None:
         if not self._tasks:
+            time.sleep(timeout)  # somebody else is working on what is left
             return None
         task = heapq.heappop(self._tasks)[2]
         return task, execute(task, self._emit)
@@ -96,7 +97,7 @@ class Cluster:
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}"
+        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.asked}"
         future = self._client.submit(
             _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )
