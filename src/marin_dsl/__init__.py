@@ -14,6 +14,7 @@ from marin_dsl.identity import digest
 from marin_dsl.inline import attempt
 from marin_dsl.operator import op
 from marin_dsl.outcome import Failed, Ok, Skipped
+from marin_dsl.secret import secret
 from marin_dsl.store import Store
 from marin_dsl.tags import replicate, tagged
 
@@ -34,5 +35,6 @@ __all__ = [
     "op",
     "plan",
     "replicate",
+    "secret",
     "tagged",
 ]

@@ -40,11 +40,13 @@ class Context:
         scratch_root: Path | None = None,
         report: Callable[[str, Any], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        redact: Callable[[str], str] | None = None,
     ) -> None:
         self._call = call
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)
+        self._redact = redact or (lambda text: text)
         self.observations: dict[str, Any] = {}
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
 
@@ -62,7 +64,7 @@ class Context:
     def log(self, text: str) -> None:
         """Say something: it is shown while running, and the last lines are kept with the result or the failure."""
         # Broken characters (lone surrogates) could not be sent to another process.
-        text = str(text).encode("utf-8", "backslashreplace").decode()
+        text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode()
         self.lines.extend(text.splitlines())
         self._report("log", text)
 

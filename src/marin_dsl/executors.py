@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task, execute
+from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.worker import execute
 
 Settled = tuple[Task, Answer | BaseException]
 

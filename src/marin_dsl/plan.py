@@ -20,9 +20,10 @@ from marin_dsl.expression import Expression, walk
 from marin_dsl.inline import InlineOperator
 from marin_dsl.keys import recipe_key, splice
 from marin_dsl.outcome import Blame, Failed, Ok, Skipped, blame
+from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.recipe import call_text, structure
 from marin_dsl.store import ContentDamaged, Store, StoredValue
-from marin_dsl.worker import exception_name, exception_text, failure_of
+from marin_dsl.worker import failure_of
 
 How = Literal["hit", "cutoff", "kept", "inline", "run", "skipped"]
 

@@ -12,6 +12,7 @@ import attrs
 
 from marin_dsl.binding import Placement, alternatives, plain, surely_right
 from marin_dsl.expression import Expression
+from marin_dsl.secret import Secret
 
 
 class WrongCall(TypeError):
@@ -130,6 +131,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """
     if isinstance(value, Expression):
         return _expression_mismatch(value, hint)
+    if isinstance(value, Secret) and any(_may_be(str, kind) for kind in alternatives(hint)):
+        return None  # operators receive its text
     if _holds_expressions(value):
         return _nest_mismatch(value, hint)
     import typeguard
@@ -171,7 +174,7 @@ def _may_be(given: type, expected: Any) -> bool:
 def _holds_expressions(value: Any) -> bool:
     from marin_dsl.grid import Grid
 
-    if isinstance(value, Expression | Grid):
+    if isinstance(value, Expression | Grid | Secret):
         return True
     if isinstance(value, dict):
         return any(map(_holds_expressions, value.values()))

@@ -1,0 +1,202 @@
+"""Running an operator once: decode its arguments, call it, write the blobs of its result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from marin_dsl.context import Cancelled, Context
+from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves
+from marin_dsl.encoding.reader import Undecodable
+from marin_dsl.keys import splice
+from marin_dsl.outcome import FailureKind
+from marin_dsl.redaction import Redaction
+from marin_dsl.secret import SecretMissing, revealed, text_of
+from marin_dsl.store import StoredValue, StoreUnavailable
+from marin_dsl.task import Task
+
+
+@attrs.frozen(eq=False)
+class Performance:
+    """What came of running an operator once. No text in it holds a secret.
+
+    Attributes:
+        stored: the result, whose blobs are in the store; None when there is none.
+        failure: why there is no result: kind, exception, message and so on, as records write it.
+        observations: what the operator measured, by name, as records write it.
+        lines: the last lines that it logged.
+        peak_memory: bytes of memory that the process has had resident at most.
+        pid: the process.
+        thread: the thread.
+    """
+
+    stored: StoredValue | None
+    failure: dict[str, Any] | None
+    observations: dict[str, Any]
+    lines: tuple[str, ...]
+    peak_memory: int
+    pid: int
+    thread: str
+
+
+def perform(task: Task, current: Context, redaction: Redaction) -> Performance:
+    """Run the operator of a task in the current process and thread.
+
+    Args:
+        task: the call.
+        current: what the operator sees of its execution.
+        redaction: is told the secrets among the arguments before the operator is called.
+
+    Raises:
+        StoreUnavailable: the store cannot be read or written.
+        Cancelled: the run was cancelled meanwhile.
+    """
+    kind: FailureKind = "lost"
+    stored, observations = None, {}
+    try:
+        arguments = _arguments(task, redaction)
+        kind = "raised"
+        value = _called(task, arguments)
+        kind = "unstorable"
+        stored = _kept(task, f"the result of {task.operator.short_name}", value, redaction)
+        observations = _observed(task, current, redaction)
+    except (Cancelled, StoreUnavailable) as error:
+        if redaction.texts:
+            raise redaction.error(error) from None
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise redaction.error(error) from None  # elsewhere no Ctrl-C arrives: the operator itself raised it
+        failure = redaction.plain(described(kind, error, task.operator.function))
+        return performed(current, failure=failure)
+    return performed(current, stored=stored, observations=observations)
+
+
+def performed(
+    current: Context,
+    *,
+    stored: StoredValue | None = None,
+    failure: dict[str, Any] | None = None,
+    observations: dict[str, Any] | None = None,
+) -> Performance:
+    """A performance in this process and thread."""
+    thread, lines = threading.current_thread().name, tuple(current.lines)
+    return Performance(stored, failure, observations or {}, lines, peak_memory(), os.getpid(), thread)
+
+
+def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
+    by_digest = {value.digest: value for value in task.inputs}
+    missing: list[SecretMissing] = []
+
+    def reveal(reference: str) -> str:
+        try:
+            text = redaction.texts.get(reference) or text_of(reference)
+        except SecretMissing as error:
+            missing.append(error)
+            raise
+        redaction.add({reference: text})
+        return text
+
+    def load(digest: bytes) -> Any:
+        with revealed(None):  # only what the user wrote into this call is looked up, nothing that a store brings
+            return task.store.get(by_digest[digest])
+
+    data = splice(task.payload, (value.digest for value in task.inputs))
+    try:
+        with revealed(reveal):
+            found: dict[str, Any] = decode(data, read_leaf=task.store.read_leaf, reference=load)
+    except Undecodable:
+        if missing:
+            raise missing[0] from None
+        raise
+    return found
+
+
+def _called(task: Task, arguments: dict[str, Any]) -> Any:
+    thread = threading.current_thread()
+    name = thread.name
+    try:
+        return task.operator.signature.call(task.operator.function, arguments)
+    finally:
+        thread.name = name  # records of later calls name it too, and an operator may have put a secret there
+
+
+def _kept(task: Task, what: str, value: Any, redaction: Redaction) -> StoredValue:
+    """A value written to the store, unless it is none or holds a secret."""
+    with _named(what):
+        encoded = encode_with_leaves(value)
+    redaction.refuse(what, encoded)
+    return task.store.put_encoded(encoded)
+
+
+def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, Any]:
+    found = {}
+    for name, seen in current.observations.items():
+        name = redaction.text(name)
+        what = f"the observation `{name}` of {task.operator.short_name}"
+        found[name] = _kept(task, what, seen, redaction).as_record()
+    return found
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say of what the complaint is that something has no encoding."""
+    try:
+        yield
+    except Unencodable as error:
+        raise Unencodable(f"{what} cannot be stored: {error}") from None
+
+
+def described(kind: FailureKind, error: BaseException, function: Callable[..., Any]) -> dict[str, Any]:
+    """An exception as records write it."""
+    if isinstance(error, LeafMissing) and kind == "raised":
+        kind = "lost"
+    elif isinstance(error, SecretMissing) and kind == "lost":
+        kind = "raised"
+    return {
+        "kind": kind,
+        "exception": exception_name(error),
+        "message": exception_text(error),
+        "traceback": _formatted(error, function),
+    }
+
+
+def exception_name(error: BaseException) -> str:
+    """What records call an exception: its qualified name, without the module if that is `builtins`."""
+    cause = type(error)
+    return cause.__qualname__ if cause.__module__ == "builtins" else f"{cause.__module__}.{cause.__qualname__}"
+
+
+def exception_text(error: BaseException) -> str:
+    """The message of an exception, whatever its class makes of that."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"(its message cannot be shown: {type(problem).__qualname__} in __str__)"
+
+
+def _formatted(error: BaseException, function: Any) -> str:
+    """The traceback from the operator's own frame on; the frames that called it are ours and say nothing."""
+    found = error.__traceback__
+    code = getattr(function, "__code__", None)
+    frame = found
+    while frame is not None and frame.tb_frame.f_code is not code:
+        frame = frame.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, frame or found))
+    except Exception:  # attributes of the exception that are not what they should be
+        return "".join(traceback.format_tb(frame or found)) + exception_name(error)
+
+
+def peak_memory() -> int:
+    """Bytes of memory that this process has had resident at most."""
+    measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return measured if sys.platform == "darwin" else measured * 1024

@@ -1,0 +1,60 @@
+"""What a worker is asked to do, and what it answers: digests and small things, never data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from marin_dsl.operator import Operator
+from marin_dsl.outcome import Failed
+from marin_dsl.store import Store, StoredValue
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@attrs.frozen(eq=False)
+class Task:
+    """All that a worker needs to run one call: digests and small things, never data.
+
+    Attributes:
+        store: where values are read and written.
+        operator: what to run.
+        payload: encoded arguments, cut at each reference.
+        inputs: the value of each reference.
+        call: the call key.
+        title: what people call this node.
+        run: id of the run that wants it.
+        environment: digest of the environment snapshot, as records write it.
+        code: digest of the operator's code, as records write it.
+        over_failure: whether an input was made from the outcome of something that failed.
+    """
+
+    store: Store
+    operator: Operator[Any, Any]
+    payload: tuple[bytes, ...]
+    inputs: tuple[StoredValue, ...]
+    call: bytes
+    title: str
+    run: str
+    environment: str
+    code: str
+    over_failure: bool
+
+
+@attrs.frozen(eq=False)
+class Answer:
+    """What became of a task: the stored value, or a failure.
+
+    Attributes:
+        stored: where the value is.
+        failed: why there is none.
+        ran: whether the operator was run here (or its result was found).
+        seconds: how long that took.
+    """
+
+    stored: StoredValue | None
+    failed: Failed | None
+    ran: bool
+    seconds: float
