@@ -5,6 +5,7 @@ under what they were made from, and that can be traced back to it.
 """
 
 from marin_dsl.artifact import Directory, File
+from marin_dsl.choices import at_least, when
 from marin_dsl.context import context
 from marin_dsl.encoding import encodable
 from marin_dsl.evaluate import evaluate, plan
@@ -17,6 +18,7 @@ from marin_dsl.outcome import Failed, Ok, Skipped
 from marin_dsl.secret import secret
 from marin_dsl.store import Store
 from marin_dsl.tags import replicate, tagged
+from marin_dsl.waits import after
 
 __all__ = [
     "Directory",
@@ -26,6 +28,8 @@ __all__ = [
     "Ok",
     "Skipped",
     "Store",
+    "after",
+    "at_least",
     "attempt",
     "context",
     "digest",
@@ -37,4 +41,5 @@ __all__ = [
     "replicate",
     "secret",
     "tagged",
+    "when",
 ]

@@ -21,9 +21,11 @@ from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid, contents
+from marin_dsl.node import Node
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
-from marin_dsl.plan import Node, Plan, Resolution, plan_of
+from marin_dsl.plan import Plan, plan_of
+from marin_dsl.resolution import Resolution
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.worker import Answer, Emit, Task, refuse

@@ -10,8 +10,9 @@ from marin_dsl import labels
 from marin_dsl.difference import differences, reasons
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
+from marin_dsl.node import Node
 from marin_dsl.operator import Operator
-from marin_dsl.plan import Node, Resolution
+from marin_dsl.resolution import Resolution
 from marin_dsl.store import Store, StoredValue
 
 

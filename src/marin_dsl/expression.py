@@ -15,10 +15,10 @@ import attrs
 
 from marin_dsl.annotations import Annotations, Label
 from marin_dsl.arithmetic import Arithmetic
-from marin_dsl.encoding import Encoder, Leaf, Unencodable, encode, format_digest
+from marin_dsl.encoding import Encoder, Leaf, Unencodable, decode, encode, format_digest
 from marin_dsl.encoding.tags import MAP, head
 from marin_dsl.encoding.writer import WRITERS
-from marin_dsl.keys import recipe_key, tagged_identity
+from marin_dsl.keys import recipe_key, splice, tagged_identity
 
 if TYPE_CHECKING:
     from marin_dsl.inline import InlineOperator
@@ -45,6 +45,8 @@ class Expression(Arithmetic, Generic[T_co]):
         label: the name that a person gave it, if any.
         origin: file and line where it was built.
         facts: encoded facts that are part of its identity and no argument (see `tagged`); empty without any.
+        waits: what has to be evaluated before it, and is no part of its identity (see `after`).
+        ordered: whether it, or anything below it, waits for something.
     """
 
     __slots__ = (
@@ -55,9 +57,11 @@ class Expression(Arithmetic, Generic[T_co]):
         "label",
         "leaves",
         "operator",
+        "ordered",
         "origin",
         "payload",
         "references",
+        "waits",
     )
 
     operator: Operator[Any, Any] | InlineOperator
@@ -69,6 +73,8 @@ class Expression(Arithmetic, Generic[T_co]):
     label: Label | None
     origin: tuple[str, int] | None
     facts: bytes
+    waits: tuple[Expression[Any], ...]
+    ordered: bool
 
     __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
 
@@ -100,6 +106,8 @@ class Expression(Arithmetic, Generic[T_co]):
         _set(made, "label", None)
         _set(made, "origin", origin)
         _set(made, "facts", b"")
+        _set(made, "waits", ())
+        _set(made, "ordered", True in [reference.ordered for reference in references])
         return made
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
@@ -143,6 +151,12 @@ class Expression(Arithmetic, Generic[T_co]):
         if isinstance(key, slice):
             return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
+
+    def recover(self, other: Any) -> Expression[Any]:
+        """Its value, or that of `other` where it has none because something failed; `other` is demanded only then."""
+        from marin_dsl.choices import recover
+
+        return recover(self, other, caller(1))
 
     def eq(self, other: Any) -> Expression[Any]:
         """Whether the values are equal, as an expression (`==` compares the expressions themselves)."""
@@ -277,6 +291,15 @@ def encode_arguments(
     return (*pieces, b"".join(current)), tuple(references), encoder.leaves
 
 
+def arguments_of(expression: Expression[Any]) -> dict[str, Any]:
+    """The arguments of an expression whose literals are small, with the expressions in their places."""
+    by_key = {reference.key: reference for reference in expression.references}
+    found: dict[str, Any] = decode(
+        splice(expression.payload, (reference.key for reference in expression.references)), reference=by_key.__getitem__
+    )
+    return found
+
+
 def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
     """Every distinct expression below the roots, each after those it refers to; iterative."""
     seen: set[bytes] = set()
@@ -291,13 +314,18 @@ def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
             stack.extend((reference, False) for reference in reversed(expression.references))
 
 
+def caller(above: int) -> tuple[str, int]:
+    """File and line that are being executed so many calls above the caller."""
+    frame = sys._getframe(above + 1)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
 def _inline(name: str, arguments: Mapping[str, Any]) -> Expression[Any]:
     """An inline node, built by the caller of the caller."""
     from marin_dsl.inline import INLINE
     from marin_dsl.signature import WrongCall
 
-    frame = sys._getframe(2)
-    origin = (frame.f_code.co_filename, frame.f_lineno)
+    origin = caller(2)
     try:
         return Expression.apply(INLINE[name], arguments, origin=origin)
     except Unencodable as error:

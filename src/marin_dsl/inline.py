@@ -2,45 +2,71 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
 from marin_dsl.encoding.registry import codec_of
-from marin_dsl.expression import Expression
+from marin_dsl.expression import Expression, caller
 from marin_dsl.outcome import Failed, Ok, Skipped
 
 T = TypeVar("T")
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class InlineOperator:
-    """A small pure function of the language itself.
+    """What an inline node applies: a small pure part of the language itself.
 
     Attributes:
         name: its name; all of its identity.
-        function: what it computes from its named arguments.
-        of_outcome: it is given the outcome of its argument instead of the value, and so never fails with it.
-        part: the same on a value whose large leaves are unread, where the result is a mere part of it; raises
-            `NotAPart` where the leaves would have to be read.
     """
 
     name: str
-    function: Callable[..., Any] = attrs.field(eq=False, repr=False)
-    of_outcome: bool = False
-    part: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
 
-    @property
+    @functools.cached_property
     def identity(self) -> bytes:
         """The digest of its name: its meaning is part of the language's contract."""
         return hashlib.sha256(b"marin-inline-1\0" + self.name.encode()).digest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _named, (self.name,)
+
+
+@attrs.frozen(slots=False)
+class InlineFunction(InlineOperator):
+    """A function of values (or of outcomes).
+
+    Attributes:
+        function: what it computes from its named arguments.
+        of_outcome: it is given outcomes in the places of its inputs instead of values, and so never fails with them.
+        part: the same on values whose large leaves are unread, where the result is made of mere parts of them; raises
+            `NotAPart` where the leaves would have to be read.
+    """
+
+    function: Callable[..., Any] = attrs.field(eq=False, repr=False)
+    of_outcome: bool = False
+    part: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.frozen(slots=False)
+class Choice(InlineOperator):
+    """What goes on with one expression or another, and demands none but that; its arguments are expressions.
+
+    Attributes:
+        first: the argument that is evaluated to choose by.
+        choose: from the value of `first` and the arguments to the expression to go on with.
+        of_outcome: it is told whether `first` has a value instead of the value.
+        unread: it can be given a value whose large leaves are unread.
+    """
+
+    first: str
+    choose: Callable[[Any, Mapping[str, Expression[Any]]], Expression[Any]] = attrs.field(eq=False, repr=False)
+    of_outcome: bool = False
+    unread: bool = False
 
 
 def _named(name: str) -> InlineOperator:
@@ -69,16 +95,32 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda left, right: function(left, right)
 
 
+class TooFew(RuntimeError):
+    """Fewer expressions than were asked for have a value."""
+
+
+def _those_that_did(n: int, outcomes: Sequence[Ok[Any] | Failed | Skipped]) -> list[Any]:
+    found = [outcome.value for outcome in outcomes if isinstance(outcome, Ok)]
+    if len(found) < n:
+        first = next(outcome.summary for outcome in outcomes if not isinstance(outcome, Ok))
+        raise TooFew(
+            f"{len(found)} of {len(outcomes)} expressions have a value, and at_least asks for {n}; without one: {first}"
+        )
+    return found
+
+
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le", "gt", "ge", "eq")
 
 INLINE: dict[str, InlineOperator] = {
-    "getitem": InlineOperator("getitem", lambda value, key: value[key], part=_item),
-    "slice": InlineOperator("slice", lambda value, start, stop, step: value[start:stop:step]),
-    "field": InlineOperator("field", lambda value, name: getattr(value, name), part=_encoded_field),
-    "attempt": InlineOperator("attempt", lambda value: value, of_outcome=True),
-    "neg": InlineOperator("neg", lambda value: -value),
-    "abs": InlineOperator("abs", lambda value: abs(value)),
-    **{name: InlineOperator(name, _binary(getattr(operator, name))) for name in _BINARY},
+    "getitem": InlineFunction("getitem", lambda value, key: value[key], part=_item),
+    "slice": InlineFunction("slice", lambda value, start, stop, step: value[start:stop:step]),
+    "field": InlineFunction("field", lambda value, name: getattr(value, name), part=_encoded_field),
+    "attempt": InlineFunction("attempt", lambda value: value, of_outcome=True),
+    "nest": InlineFunction("nest", lambda value: value, part=lambda value: value),
+    "at_least": InlineFunction("at_least", _those_that_did, of_outcome=True),
+    "neg": InlineFunction("neg", lambda value: -value),
+    "abs": InlineFunction("abs", lambda value: abs(value)),
+    **{name: InlineFunction(name, _binary(getattr(operator, name))) for name in _BINARY},
 }
 
 
@@ -89,5 +131,4 @@ def attempt(expression: Expression[T]) -> Expression[Ok[T] | Failed | Skipped]:
     """
     if not isinstance(expression, Expression):
         raise TypeError(f"attempt(...) takes an expression, and got {expression!r:.80}, which cannot fail")
-    frame = sys._getframe(1)
-    return Expression.apply(INLINE["attempt"], {"value": expression}, origin=(frame.f_code.co_filename, frame.f_lineno))
+    return Expression.apply(INLINE["attempt"], {"value": expression}, origin=caller(1))

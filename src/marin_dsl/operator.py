@@ -8,15 +8,15 @@ import importlib
 import importlib.metadata
 import inspect
 import platform
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from marin_dsl.annotations import Annotations
+from marin_dsl.choices import mapped
 from marin_dsl.code_identity import CodeIdentity, code_identity
 from marin_dsl.encoding import Unencodable, encode
 from marin_dsl.encoding.places import module_path
-from marin_dsl.expression import Expression
+from marin_dsl.expression import Expression, caller
 from marin_dsl.signature import Signature, WrongCall
 
 P = ParamSpec("P")
@@ -76,9 +76,26 @@ class Operator(Generic[P, R]):
         Raises:
             WrongCall: the arguments do not fit the signature, or one is no value.
         """
-        frame = sys._getframe(1)
-        origin = (frame.f_code.co_filename, frame.f_lineno)
-        arguments = self.signature.bind(args, kwargs, origin)
+        return self.applied(args, kwargs, caller(1))
+
+    def map(self, items: Expression[Any] | Iterable[Any], /, **others: Any) -> Expression[list[R]]:
+        """The results for each element of a list, which may be an expression: then its calls are made when it is known.
+
+        An element's call is identified by the element and not by its place, so that one element more is one call more.
+
+        Args:
+            items: an expression of a list, or a list of values and expressions; each goes to the first parameter.
+            others: the other arguments, the same for each.
+
+        Raises:
+            WrongCall: the arguments do not fit the signature, or one is no value.
+            TypeError: `items` is neither a list nor an expression.
+        """
+        return mapped(self, items, others, caller(1))
+
+    def applied(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], origin: tuple[str, int]) -> Expression[R]:
+        """The expression of a call that is written at `origin`."""
+        arguments = self.signature.bind(args, dict(kwargs), origin)
         try:
             return Expression.apply(self, arguments, annotations=self.annotations, origin=origin)
         except Unencodable as error:

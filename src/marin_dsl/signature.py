@@ -72,6 +72,16 @@ class Signature:
                     self._check(place, item, self.hints[name], origin)
         return arguments
 
+    def check_first(self, value: Any, origin: tuple[str, int] | None) -> None:
+        """Make sure that a value fits the first parameter.
+
+        Raises:
+            WrongCall: it does not.
+        """
+        name = next(iter(self.parameters.parameters))
+        if name in self.checks and not self.checks[name](value):
+            self._check(name, value, self.hints[name], origin or ("", 0))
+
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
         """The result of a function on arguments by parameter name."""
         bound = inspect.BoundArguments(self.parameters, dict(arguments))

@@ -8,7 +8,9 @@ import pytest
 
 from marin_dsl import Failed, Store, attempt, evaluate, op, plan, provenance
 from marin_dsl.expression import Expression
-from marin_dsl.plan import Node, Resolution, plan_of
+from marin_dsl.node import Node
+from marin_dsl.plan import plan_of
+from marin_dsl.resolution import Resolution
 
 
 @pytest.fixture(autouse=True)

@@ -151,8 +151,8 @@ def test_a_secret_of_the_secret_manager_is_read_in_the_worker(tmp_path, monkeypa
         (
             "file:///nowhere/token",
             (
-                "secret 'file:///nowhere/token': the worker cannot read /nowhere/token (No such file or directory); put "
-                "the secret there, readable to the user that workers run as"
+                "secret 'file:///nowhere/token': the worker cannot read /nowhere/token (No such file or directory); "
+                "put the secret there, readable to the user that workers run as"
             ),
         ),
         ("env://MARIN_BINARY", "secret 'env://MARIN_BINARY' is not UTF-8 text; encode it (base64, say)"),
