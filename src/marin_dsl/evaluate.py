@@ -26,6 +26,7 @@ from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
 from marin_dsl.plan import Plan, plan_of
 from marin_dsl.resolution import Resolution
+from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.worker import Answer, Emit, Task, refuse
@@ -190,6 +191,7 @@ class _Evaluation:
 
     def _drive(self, executor: Executor) -> None:
         by_call: dict[bytes, list[Node]] = {}
+        retries = Retries(self.emit)
         while self.resolution.ready or by_call:
             while self.resolution.ready:
                 node = self.resolution.ready.popleft()
@@ -201,13 +203,17 @@ class _Evaluation:
                 refused = self._submit(executor, node) if len(waiting) == 1 else None
                 if refused is not None:
                     self._answered(by_call.pop(node.call), refused)
-            settled = executor.next(0.25)
+            for task, refused in retries.submit_due(executor):
+                self._answered(by_call.pop(task.call), refused)
+            settled = executor.next(retries.pause(0.25))
             if settled is None:
                 self.emit({"event": "tick"})
                 continue
             task, answer = settled
             if isinstance(answer, BaseException):
                 answer = self._lost(task, answer)
+            if retries.takes(task, answer):
+                continue
             self._answered(by_call.pop(task.call), answer)
 
     def _submit(self, executor: Executor, node: Node) -> Answer | None:
@@ -266,6 +272,7 @@ class _Evaluation:
             self.environment,
             format_digest(operator.code.digest),
             node.over_failure,
+            node.expression.annotations,
         )
 
     def _input(self, node: Node) -> StoredValue:

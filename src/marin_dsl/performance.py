@@ -7,21 +7,23 @@ import os
 import resource
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
 
-from marin_dsl.context import Cancelled, Context
-from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves
+from marin_dsl.context import Cancelled, Context, TimedOut
+from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
 from marin_dsl.encoding.reader import Undecodable
 from marin_dsl.keys import splice
 from marin_dsl.outcome import FailureKind
 from marin_dsl.redaction import Redaction
 from marin_dsl.secret import SecretMissing, revealed, text_of
-from marin_dsl.store import StoredValue, StoreUnavailable
-from marin_dsl.task import Task
+from marin_dsl.store import Store, StoredValue, StoreUnavailable
+from marin_dsl.task import Emit, Task
 
 
 @attrs.frozen(eq=False)
@@ -36,6 +38,7 @@ class Performance:
         peak_memory: bytes of memory that the process has had resident at most.
         pid: the process.
         thread: the thread.
+        transient: whether what it failed with may not come again.
     """
 
     stored: StoredValue | None
@@ -45,15 +48,36 @@ class Performance:
     peak_memory: int
     pid: int
     thread: str
+    transient: bool = False
 
 
-def perform(task: Task, current: Context, redaction: Redaction) -> Performance:
+def context_of(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Path | None) -> Context:
+    """What the operator of a task sees of its execution."""
+    call = format_digest(task.call)
+
+    def report(kind: str, content: Any) -> None:
+        emit({"event": kind, "call": call, "title": task.title, "content": redaction.plain(content)})
+
+    return Context(
+        task.call,
+        scratch_root=scratch_root,
+        report=report,
+        cancelled=Cancellation(task.store, task.run).asked,
+        redact=redaction.text,
+        limit=task.annotations.limit,
+    )
+
+
+def perform(
+    task: Task, current: Context, redaction: Redaction, *, stops: tuple[type[BaseException], ...] = ()
+) -> Performance:
     """Run the operator of a task in the current process and thread.
 
     Args:
         task: the call.
         current: what the operator sees of its execution.
         redaction: is told the secrets among the arguments before the operator is called.
+        stops: exceptions that are for whoever runs it, and no failure of the operator.
 
     Raises:
         StoreUnavailable: the store cannot be read or written.
@@ -68,15 +92,14 @@ def perform(task: Task, current: Context, redaction: Redaction) -> Performance:
         kind = "unstorable"
         stored = _kept(task, f"the result of {task.operator.short_name}", value, redaction)
         observations = _observed(task, current, redaction)
-    except (Cancelled, StoreUnavailable) as error:
-        if redaction.texts:
-            raise redaction.error(error) from None
-        raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise redaction.error(error) from None  # elsewhere no Ctrl-C arrives: the operator itself raised it
+        if isinstance(error, (Cancelled, StoreUnavailable, *stops)):
+            if redaction.texts:
+                raise redaction.error(error) from None
+            raise
         failure = redaction.plain(described(kind, error, task.operator.function))
-        return performed(current, failure=failure)
+        transient = failure["kind"] == "raised" and isinstance(error, task.annotations.transient)
+        return attrs.evolve(performed(current, failure=failure), transient=transient)
     return performed(current, stored=stored, observations=observations)
 
 
@@ -161,11 +184,14 @@ def described(kind: FailureKind, error: BaseException, function: Callable[..., A
         kind = "lost"
     elif isinstance(error, SecretMissing) and kind == "lost":
         kind = "raised"
+    elif isinstance(error, TimedOut):
+        kind = "timeout"
     return {
         "kind": kind,
         "exception": exception_name(error),
         "message": exception_text(error),
         "traceback": _formatted(error, function),
+        "notes": [str(note) for note in getattr(error, "__notes__", ())],
     }
 
 
@@ -196,7 +222,34 @@ def _formatted(error: BaseException, function: Any) -> str:
         return "".join(traceback.format_tb(frame or found)) + exception_name(error)
 
 
-def peak_memory() -> int:
-    """Bytes of memory that this process has had resident at most."""
+def peak_memory(pid: int | None = None) -> int:
+    """Bytes of memory that a process (this one, if none is named) has had resident at most; 0 if that is not known.
+
+    On Linux the kernel's own mark of the memory is read: `getrusage` includes what the parent had when it started it.
+    """
+    try:
+        marks = Path("/proc", str(pid or "self"), "status").read_text()
+        return int(marks.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        if pid is not None:
+            return 0
     measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return measured if sys.platform == "darwin" else measured * 1024
+
+
+@attrs.define
+class Cancellation:
+    """Whether a run was cancelled: asked of the store, at most twice a second."""
+
+    store: Store
+    run: str
+    next_look: float = 0.0
+    seen: bool = False
+
+    def asked(self) -> bool:
+        """Whether it was."""
+        now = time.monotonic()
+        if not self.seen and now >= self.next_look:
+            self.next_look = now + 0.5
+            self.seen = self.store.files.size(f"runs/{self.run}/cancelled") is not None
+        return self.seen

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from marin_dsl.encoding import Encoded, Leaf, Unencodable
@@ -16,15 +16,21 @@ _LONG_ENOUGH = 8
 
 
 class Redaction:
-    """Knows the texts of some secrets, in the forms in which programs show them, and replaces or refuses them."""
+    """Knows the texts of some secrets, in the forms in which programs show them, and replaces or refuses them.
 
-    def __init__(self) -> None:
+    Args:
+        learned: is told the texts that are added, by reference.
+    """
+
+    def __init__(self, learned: Callable[[dict[str, str]], object] = lambda texts: None) -> None:
+        self._learned = learned
         self._references: dict[str, str] = {}  # by form
         self._pattern: re.Pattern[str] | None = None
         self.texts: dict[str, str] = {}
 
     def add(self, texts: dict[str, str]) -> None:
         """Let it know the texts of further secrets, by reference."""
+        self._learned(texts)
         self.texts |= texts
         self._references |= {form: reference for reference, text in texts.items() for form in forms(text)}
         longest_first = sorted(self._references, key=len, reverse=True)

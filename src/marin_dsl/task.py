@@ -7,8 +7,9 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.annotations import Annotations
 from marin_dsl.operator import Operator
-from marin_dsl.outcome import Failed
+from marin_dsl.outcome import Attempt, Failed
 from marin_dsl.store import Store, StoredValue
 
 Emit = Callable[[dict[str, Any]], None]
@@ -29,6 +30,8 @@ class Task:
         environment: digest of the environment snapshot, as records write it.
         code: digest of the operator's code, as records write it.
         over_failure: whether an input was made from the outcome of something that failed.
+        annotations: how to run it.
+        history: the failed attempts at it in this run.
     """
 
     store: Store
@@ -41,6 +44,13 @@ class Task:
     environment: str
     code: str
     over_failure: bool
+    annotations: Annotations = Annotations()
+    history: tuple[Attempt, ...] = ()
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt in the run, from 1."""
+        return len(self.history) + 1
 
 
 @attrs.frozen(eq=False)
@@ -52,9 +62,11 @@ class Answer:
         failed: why there is none.
         ran: whether the operator was run here (or its result was found).
         seconds: how long that took.
+        transient: whether what it failed with may not come again.
     """
 
     stored: StoredValue | None
     failed: Failed | None
     ran: bool
     seconds: float
+    transient: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import attrs
 
 from marin_dsl.context import Context, entered
 from marin_dsl.encoding import format_digest
-from marin_dsl.outcome import Failed, FailureKind
-from marin_dsl.performance import Performance, described, perform, performed
+from marin_dsl.isolation import perform_isolated
+from marin_dsl.outcome import Attempt, Failed, FailureKind
+from marin_dsl.performance import Performance, context_of, described, perform, performed
 from marin_dsl.redaction import Redaction
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import StoredValue
 from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.timing import perform_in_time
 
 
 def execute(task: Task, emit: Emit) -> Answer:
@@ -32,35 +35,37 @@ def execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
+    return _recorded(task, _performed(task, emit), started)
+
+
+def _performed(task: Task, emit: Emit) -> Performance:
+    """Run the operator, where and how its annotations say."""
     local = task.store.files.local("scratch")
+    scratch_root = local / task.call.hex() if local is not None else None
     redaction = Redaction()
-
-    def report(kind: str, content: Any) -> None:
-        emit({"event": kind, "call": call, "title": task.title, "content": redaction.plain(content)})
-
-    current = Context(
-        task.call,
-        scratch_root=local / task.call.hex() if local is not None else None,
-        report=report,
-        cancelled=_Cancellation(task.store, task.run).asked,
-        redact=redaction.text,
-    )
     try:
+        if task.annotations.isolate:
+            return perform_isolated(task, emit, redaction, scratch_root=scratch_root)
+        current = context_of(task, emit, redaction, scratch_root=scratch_root)
         with entered(current):
-            return _recorded(task, perform(task, current, redaction), started)
+            if task.annotations.limit is not None:
+                return perform_in_time(task, current, redaction)
+            # Ctrl-C arrives in the main thread only: elsewhere the operator itself has raised it.
+            main = threading.current_thread() is threading.main_thread()
+            return perform(task, current, redaction, stops=(KeyboardInterrupt,) if main else ())
     finally:
-        if local is not None:
-            _remove_empty(local / task.call.hex())
+        if scratch_root is not None:
+            _remove_empty(scratch_root)
 
 
 def _recorded(task: Task, performance: Performance, started: float) -> Answer:
     """Commit a result, or record a failure."""
-    record = _provenance(task, performance, started)
+    record = _provenance(task, performance, started) | {"history": [attrs.asdict(each) for each in task.history]}
     seconds = record["provenance"]["seconds"]
     if performance.stored is None:
         record["failure"] = performance.failure
         number = task.store.fail(task.call, record)
-        return Answer(None, failure_of({**record, "number": number}), True, seconds)
+        return Answer(None, failure_of({**record, "number": number}), True, seconds, performance.transient)
     record |= {
         "value": performance.stored.as_record(),
         "observations": performance.observations,
@@ -80,14 +85,22 @@ def refuse(task: Task, kind: FailureKind, error: BaseException) -> Answer:
 
 def failure_of(record: dict[str, Any]) -> Failed:
     """The failure that a record tells of."""
-    provenance = record["provenance"]
+    provenance, failure = record["provenance"], record["failure"]
     return Failed(
-        **record["failure"],
+        **{**failure, "notes": tuple(failure.get("notes", ()))},  # earlier records have none
         operator=record["title"],
         where=f"{provenance['host']}, process {provenance['pid']}",
         attempts=record["number"],
         output=tuple(record["output"]),
+        history=tuple(Attempt(**each) for each in record.get("history", ())),
+        peak_memory=provenance["peak_memory"],
     )
+
+
+def attempt_of(failed: Failed, seconds: float) -> Attempt:
+    """A failure as later attempts at the call remember it."""
+    ended = _moment(time.time())
+    return Attempt(failed.kind, failed.exception, failed.message, failed.where, ended, seconds)
 
 
 def _provenance(task: Task, performance: Performance, started: float) -> dict[str, Any]:
@@ -120,20 +133,3 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
     except OSError:
         return  # another execution of the same call is still at work in it, or it was never made
-
-
-@attrs.define
-class _Cancellation:
-    """Whether a run was cancelled: asked of the store, at most twice a second."""
-
-    store: Store
-    run: str
-    next_look: float = 0.0
-    seen: bool = False
-
-    def asked(self) -> bool:
-        now = time.monotonic()
-        if not self.seen and now >= self.next_look:
-            self.next_look = now + 0.5
-            self.seen = self.store.files.size(f"runs/{self.run}/cancelled") is not None
-        return self.seen
