@@ -52,6 +52,7 @@ class Annotations:
         timeout: seconds from when a worker has loaded the code; None for no limit.
         isolate: whether it runs in a fresh process.
         transient: classes of exceptions that may not come again, so that the call is tried again.
+        source: where external data lies.
     """
 
     resources: Mapping[str, float] = attrs.field(factory=dict)
@@ -61,6 +62,7 @@ class Annotations:
     timeout: float | None = attrs.field(default=None, converter=_timeout)
     isolate: bool = attrs.field(default=False, validator=_isolate)
     transient: tuple[type[BaseException], ...] = attrs.field(default=(), converter=_transient)
+    source: str | None = None
 
     @property
     def limit(self) -> float | None:

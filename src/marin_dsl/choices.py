@@ -102,8 +102,17 @@ def _members(found: Iterable[Any] | Grid[Any]) -> list[Any]:
     return list(contents(found) if isinstance(found, Grid) else found)
 
 
-def nest(value: Any, origin: Origin | None, what: str = "it") -> Expression[Any]:
+def held(value: Any, origin: Origin | None = None) -> Expression[Any]:
     """A value with expressions somewhere inside as one expression; an expression is itself.
+
+    Raises:
+        Unencodable: a part is no value.
+    """
+    return value if isinstance(value, Expression) else Expression.apply(INLINE["nest"], {"value": value}, origin=origin)
+
+
+def nest(value: Any, origin: Origin | None, what: str = "it") -> Expression[Any]:
+    """The same, for a value that a user wrote at `origin` as what the message is to call it.
 
     Raises:
         WrongCall: a part is no value.
@@ -111,10 +120,8 @@ def nest(value: Any, origin: Origin | None, what: str = "it") -> Expression[Any]
     from marin_dsl.encoding import Unencodable
     from marin_dsl.signature import WrongCall
 
-    if isinstance(value, Expression):
-        return value
     try:
-        return Expression.apply(INLINE["nest"], {"value": value}, origin=origin)
+        return held(value, origin)
     except Unencodable as error:
         raise WrongCall(f"{f'{origin[0]}:{origin[1]}: ' if origin else ''}{what} is no value: {error}") from None
 

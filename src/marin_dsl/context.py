@@ -37,6 +37,7 @@ class Context:
     """One execution of an operator, seen from inside.
 
     Attributes:
+        source: where the external data lies that the operator is to read.
         observations: what the operator measured, by name; recorded beside the result, no part of it.
         lines: the last lines that it logged.
     """
@@ -50,8 +51,10 @@ class Context:
         cancelled: Callable[[], bool] | None = None,
         redact: Callable[[str], str] | None = None,
         limit: float | None = None,
+        source: str | None = None,
     ) -> None:
         self._call = call
+        self.source = source
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)

@@ -21,10 +21,13 @@ from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid, contents
+from marin_dsl.keys import volatile_key
 from marin_dsl.node import Node
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
+from marin_dsl.pickling import rebuilt
 from marin_dsl.plan import Plan, plan_of
+from marin_dsl.recording import Recorder
 from marin_dsl.resolution import Resolution
 from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
@@ -132,9 +135,10 @@ class _Evaluation:
         self.events: list[dict[str, Any]] = []
         self.environment = ""
         self.ran = 0
-        self._listings: dict[bytes, dict[str, Any]] = {}
+        self._continued: dict[bytes, Answer] = {}
+        self.recorder = Recorder(store)
         store.check()
-        self.resolution = Resolution(roots, store, keep_failures=keep_failures)
+        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
         self.planned = explain(self.resolution)
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
@@ -159,10 +163,7 @@ class _Evaluation:
     def _note_served(self) -> None:
         """Nothing has to run; of what was served below the recipe of the root, the records are completed."""
         with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
-            for node in self.resolution.nodes.values():
-                if node.how != "hit" and self.store.recipe(node.expression.key) is None:
-                    self._record_recipe(node)
-            self._note_decided()
+            self._note_decided(unless_known=True)
 
     def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
         self.store.check(writing=True)
@@ -170,8 +171,6 @@ class _Evaluation:
         stored = self.store.put(environment)
         self.environment = format_digest(stored.digest)
         self._record_start(stored)
-        for node in self.resolution.nodes.values():
-            self._record_recipe(node)
         self._note_decided()
         executor = start(self.emit)
         try:
@@ -192,20 +191,21 @@ class _Evaluation:
     def _drive(self, executor: Executor) -> None:
         by_call: dict[bytes, list[Node]] = {}
         retries = Retries(self.emit)
-        while self.resolution.ready or by_call:
+        while self.resolution.ready or by_call or self.resolution.fail_circle():
+            self._note_decided()
             while self.resolution.ready:
                 node = self.resolution.ready.popleft()
                 assert node.call is not None
                 waiting = by_call.setdefault(node.call, [])
                 waiting.append(node)
-                self._record_call(node)
+                self.recorder.call(node)
                 # Two recipes that come to the same call run once.
                 refused = self._submit(executor, node) if len(waiting) == 1 else None
                 if refused is not None:
                     self._answered(by_call.pop(node.call), refused)
             for task, refused in retries.submit_due(executor):
                 self._answered(by_call.pop(task.call), refused)
-            settled = executor.next(retries.pause(0.25))
+            settled = executor.next(retries.pause(0.25)) if by_call else None
             if settled is None:
                 self.emit({"event": "tick"})
                 continue
@@ -243,19 +243,48 @@ class _Evaluation:
             self._finish(node, answer)
 
     def _finish(self, node: Node, answer: Answer) -> None:
-        outcome = answer.stored or answer.failed
-        assert outcome is not None
-        self.resolution.finish(node, outcome)
-        self.emit(_settled_event(node, answer))
+        if answer.continued is not None:
+            self._continued[node.expression.key] = answer
+            self.emit(_event("continued", node))
+            self.resolution.finish(node, rebuilt(answer.continued))
+        else:
+            outcome = answer.stored or answer.failed
+            assert outcome is not None
+            self.resolution.finish(node, outcome)
+            self.emit(_settled_event(node, answer))
         self._note_decided()
 
-    def _note_decided(self) -> None:
-        """Record and tell what got its outcome without running."""
+    def _note_decided(self, *, unless_known: bool = False) -> None:
+        """Record what was demanded meanwhile; record and tell what got its outcome without running (or long after)."""
+        while self.resolution.found:
+            self.recorder.found(self.resolution.found.popleft(), unless_known=unless_known)
         while self.resolution.decided:
             node = self.resolution.decided.popleft()
+            answer = self._continued.pop(node.expression.key, None)
+            if answer is not None:
+                self._conclude(node, answer)
+            self.recorder.decided(node)
             if not node.inline:
-                self._record_call(node)
-                self.emit(_settled_event(node, None))
+                self.emit(_settled_event(node, answer))
+
+    def _conclude(self, node: Node, answer: Answer) -> None:
+        """Record what became of a call whose operator returned an expression, now that this is known."""
+        assert node.call is not None
+        record = answer.record
+        assert record is not None
+        if node.failed is not None:
+            failure = {name: getattr(node.failed, name) for name in ("kind", "exception", "message", "traceback")}
+            self.store.fail(node.call, {**record, "failure": failure})
+            return
+        if node.digest is None:
+            self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
+            return
+        if node.volatile and not getattr(node.expression.operator, "impure", False):
+            node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
+        over_failure = node.over_failure or record["over_failure"]
+        value = self._input(node).as_record()
+        visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})
+        node.stored(StoredValue.from_record(visible["value"]))
 
     def _task(self, node: Node) -> Task:
         operator, call = node.expression.operator, node.call
@@ -303,20 +332,6 @@ class _Evaluation:
         }
         self.store.add(f"runs/{self.id}/start", record)
 
-    def _record_recipe(self, node: Node) -> None:
-        if node.how == "hit":
-            return
-        record, operator = node.record, node.expression.operator
-        if isinstance(operator, Operator):
-            if operator.identity not in self._listings:
-                self._listings[operator.identity] = self.store.put(operator.code.listing).as_record()
-            record = {**record, "operator": {**record["operator"], "listing": self._listings[operator.identity]}}
-        self.store.put_recipe(node.expression.key, record)
-
-    def _record_call(self, node: Node) -> None:
-        if node.call is not None and node.how != "hit":
-            self.store.put_call(node.expression.key, node.call)
-
     def _record_end(self, drift: Policy, missing: bool) -> None:
         self.store.check(writing=True)
         self._report_drift(drift)
@@ -341,9 +356,10 @@ class _Evaluation:
         for label, root in _labelled(self.roots):
             entry = labels.current(self.store, label)
             moves = drift == "accept" or label.moves
-            if entry is None or (entry.recipe != root.key and moves):
-                if self.resolution.nodes[root.key].digest is not None:
-                    labels.move(self.store, label, root.key, self.id)
+            node = self.resolution.nodes[root.key]
+            if entry is None or (moves and (entry.recipe, entry.value.digest) != (root.key, node.digest)):
+                if node.digest is not None:
+                    labels.move(self.store, label, root.key, self._input(node), self.id)
             elif entry.recipe != root.key:
                 changes = differences(
                     entry.recipe,
@@ -375,25 +391,23 @@ def _root_record(root: Expression[Any]) -> dict[str, Any]:
     return {"recipe": format_digest(root.key), "label": str(root.label) if root.label else None}
 
 
+def _event(kind: str, node: Node, **facts: Any) -> dict[str, Any]:
+    call = format_digest(node.call) if node.call else None
+    return {"event": kind, "call": call, "recipe": format_digest(node.expression.key), "title": node.title, **facts}
+
+
 def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
     outcome = node.outcome()
     kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
-    return {
-        "event": kind,
-        "call": format_digest(node.call) if node.call else None,
-        "recipe": format_digest(node.expression.key),
-        "title": node.title,
-        "how": node.how,
-        "seconds": answer.seconds if answer is not None else None,
-        "reason": _reason(node, outcome),
-    }
+    seconds = answer.seconds if answer is not None else None
+    return _event(kind, node, how=node.how, seconds=seconds, reason=_reason(node, outcome))
 
 
 def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:
     """Why there is no value: the failure in short, or which nodes failed (what befell them was told when it did)."""
     if not isinstance(outcome, Skipped):
         return outcome.summary if outcome is not None else None
-    titles = [culprit.title for culprit in node.culprits]
+    titles = [culprit.title for culprit in node.culprits] or [found.operator for found in outcome.because]
     return ", ".join(titles[:2]) + (f" and {len(titles) - 2} more" if len(titles) > 2 else "") + " failed"
 
 

@@ -63,6 +63,10 @@ def _unchanged(store: Store, node: Node) -> str:
     """Why a node runs that is no changed form of an earlier one."""
     if node.call is not None and (failure := store.last_failure(node.call)) is not None:
         return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
+    if node.call is not None and (because := store.skipped(node.call)) is not None:
+        return f"tried again: it went on with what failed with {because[0]['exception'].rpartition('.')[2]}"
+    if node.volatile or store.lasting_call_of(node.expression.key) != store.call_of(node.expression.key):
+        return "it, or what it is made from, is asked for anew in each run"
     if store.call_of(node.expression.key) is not None:
         return "it has no result: an earlier run was interrupted, or the result was deleted"
     return "not evaluated before"

@@ -142,6 +142,7 @@ class Expression(Arithmetic, Generic[T_co]):
         timeout: str | float | timedelta | None = None,
         isolate: bool | None = None,
         transient: type[BaseException] | Iterable[type[BaseException]] | None = None,
+        source: str | None = None,
     ) -> Expression[T_co]:
         """The same expression with other annotations: how it is evaluated and called, never what it is.
 
@@ -153,6 +154,7 @@ class Expression(Arithmetic, Generic[T_co]):
             timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta; `math.inf` takes the operator's own away.
             isolate: run it in a fresh process.
             transient: classes of exceptions after which it is tried again.
+            source: where external data lies.
 
         Raises:
             ValueError: the timeout is no length of time, or the retries no number of times.
@@ -160,7 +162,7 @@ class Expression(Arithmetic, Generic[T_co]):
         """
         given = {
             "resources": resources and dict(resources), "priority": priority, "title": title, "retries": retries,
-            "timeout": timeout, "isolate": isolate, "transient": transient,
+            "timeout": timeout, "isolate": isolate, "transient": transient, "source": source,
         }  # fmt: skip
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
@@ -254,6 +256,10 @@ class Expression(Arithmetic, Generic[T_co]):
 _NO_ANNOTATIONS = Annotations()
 
 
+class NoValueYet(Unencodable):
+    """An expression stands where a value is needed."""
+
+
 class _ArgumentEncoder(Encoder):
     """Writes arguments; an expression among them is a chunk by itself."""
 
@@ -268,7 +274,7 @@ class _ArgumentEncoder(Encoder):
 
 def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
     if not isinstance(encoder, _ArgumentEncoder):
-        raise Unencodable(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
+        raise NoValueYet(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
     encoder.out.append(value)
 
 

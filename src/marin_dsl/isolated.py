@@ -79,7 +79,7 @@ def serve(descriptor: int) -> None:
         with contextlib.suppress(Exception):  # the operator may have closed it
             stream.flush()
     line.answered = True
-    line.tell(answer)
+    line.tell(("answer", _pickled(answer)))
 
 
 class _Line:
@@ -110,6 +110,15 @@ def _prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A core file would be left where nobody looks, with all secrets in it.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _pickled(answer: Any) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception:  # operators that no module holds, in an expression to go on with
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(answer))
 
 
 def _answer(pickled: bytes, surroundings: Surroundings, tell: Callable[[Any], None]) -> tuple[str, Any]:

@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -237,6 +238,8 @@ class _Conversation:
         return True
 
     def _taken(self, kind: str, content: Any) -> Performance | None:
+        if kind == "answer":
+            return self._taken(*pickle.loads(content))
         if kind == BEGINS:
             self._allow(0.0)
         elif kind == "secrets":

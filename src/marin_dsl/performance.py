@@ -15,11 +15,15 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.choices import held
 from marin_dsl.context import Cancelled, Context, TimedOut
-from marin_dsl.encoding import LeafMissing, Unencodable, decode, encode_with_leaves, format_digest
+from marin_dsl.encoding import Encoded, LeafMissing, Unencodable, decode, encode, encode_with_leaves, format_digest
 from marin_dsl.encoding.reader import Undecodable
+from marin_dsl.expression import Expression, NoValueYet, walk
 from marin_dsl.keys import splice
+from marin_dsl.operator import Operator
 from marin_dsl.outcome import FailureKind
+from marin_dsl.pickling import Row, flattened
 from marin_dsl.redaction import Redaction
 from marin_dsl.secret import SecretMissing, revealed, text_of
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
@@ -32,6 +36,7 @@ class Performance:
 
     Attributes:
         stored: the result, whose blobs are in the store; None when there is none.
+        continued: the expression that the operator returned instead of a value.
         failure: why there is no result: kind, exception, message and so on, as records write it.
         observations: what the operator measured, by name, as records write it.
         lines: the last lines that it logged.
@@ -42,6 +47,7 @@ class Performance:
     """
 
     stored: StoredValue | None
+    continued: list[Row] | None
     failure: dict[str, Any] | None
     observations: dict[str, Any]
     lines: tuple[str, ...]
@@ -65,6 +71,7 @@ def context_of(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Pa
         cancelled=Cancellation(task.store, task.run).asked,
         redact=redaction.text,
         limit=task.annotations.limit,
+        source=task.annotations.source,
     )
 
 
@@ -84,13 +91,16 @@ def perform(
         Cancelled: the run was cancelled meanwhile.
     """
     kind: FailureKind = "lost"
-    stored, observations = None, {}
     try:
         arguments = _arguments(task, redaction)
         kind = "raised"
         value = _called(task, arguments)
         kind = "unstorable"
-        stored = _kept(task, f"the result of {task.operator.short_name}", value, redaction)
+        what = f"the result of {task.operator.short_name}"
+        with _named(what):
+            result = _encoded_or_expression(value)
+        stored = _kept(task, what, result, redaction) if isinstance(result, Encoded) else None
+        rows = _travelling(task, what, result, redaction) if isinstance(result, Expression) else None
         observations = _observed(task, current, redaction)
     except BaseException as error:
         if isinstance(error, (Cancelled, StoreUnavailable, *stops)):
@@ -100,19 +110,20 @@ def perform(
         failure = redaction.plain(described(kind, error, task.operator.function))
         transient = failure["kind"] == "raised" and isinstance(error, task.annotations.transient)
         return attrs.evolve(performed(current, failure=failure), transient=transient)
-    return performed(current, stored=stored, observations=observations)
+    return performed(current, stored=stored, continued=rows, observations=observations)
 
 
 def performed(
     current: Context,
     *,
     stored: StoredValue | None = None,
+    continued: list[Row] | None = None,
     failure: dict[str, Any] | None = None,
     observations: dict[str, Any] | None = None,
 ) -> Performance:
     """A performance in this process and thread."""
     thread, lines = threading.current_thread().name, tuple(current.lines)
-    return Performance(stored, failure, observations or {}, lines, peak_memory(), os.getpid(), thread)
+    return Performance(stored, continued, failure, observations or {}, lines, peak_memory(), os.getpid(), thread)
 
 
 def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
@@ -152,12 +163,36 @@ def _called(task: Task, arguments: dict[str, Any]) -> Any:
         thread.name = name  # records of later calls name it too, and an operator may have put a secret there
 
 
-def _kept(task: Task, what: str, value: Any, redaction: Redaction) -> StoredValue:
-    """A value written to the store, unless it is none or holds a secret."""
-    with _named(what):
-        encoded = encode_with_leaves(value)
+def _encoded_or_expression(value: Any) -> Encoded | Expression[Any]:
+    """A result as it is kept; one with expressions in it as the expression to go on with."""
+    try:
+        return encode_with_leaves(value)
+    except NoValueYet:
+        return held(value)
+
+
+def _kept(task: Task, what: str, encoded: Encoded, redaction: Redaction) -> StoredValue:
+    """A value written to the store, unless it holds a secret."""
     redaction.refuse(what, encoded)
     return task.store.put_encoded(encoded)
+
+
+def _travelling(task: Task, what: str, expression: Expression[Any], redaction: Redaction) -> list[Row]:
+    """An expression on its way to who evaluates it; its large literals go to the store instead."""
+    for found in walk(expression):
+        if redaction.texts:
+            redaction.refuse(what, Encoded(_recorded_of(found), dict(found.leaves)))
+        for leaf in found.leaves.values():
+            task.store.put_leaf(leaf)
+    return flattened(expression, with_contents=False)
+
+
+def _recorded_of(expression: Expression[Any]) -> bytes:
+    """Whatever of an expression may come to be recorded, its arguments apart: its own parts, names and code."""
+    operator = expression.operator
+    code = operator.code.listing if isinstance(operator, Operator) else None
+    names = [operator.name, str(expression.label), expression.annotations.title, expression.annotations.source]
+    return b"\0".join((*expression.payload, expression.facts, encode([names, code])))
 
 
 def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, Any]:
@@ -165,7 +200,9 @@ def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, A
     for name, seen in current.observations.items():
         name = redaction.text(name)
         what = f"the observation `{name}` of {task.operator.short_name}"
-        found[name] = _kept(task, what, seen, redaction).as_record()
+        with _named(what):
+            encoded = encode_with_leaves(seen)
+        found[name] = _kept(task, what, encoded, redaction).as_record()
     return found
 
 

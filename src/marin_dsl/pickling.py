@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from marin_dsl.encoding import Leaf
-from marin_dsl.expression import Expression, walk
+from marin_dsl.expression import Expression
+
+Row = dict[str, Any]
 
 
-def flattened(root: Expression[Any]) -> list[dict[str, Any]]:
-    """A graph as a list, each expression after those it refers to (by position): of any depth, and picklable."""
-    positions: dict[bytes, int] = {}
-    rows: list[dict[str, Any]] = []
-    for expression in walk(root):
-        row: dict[str, Any] = {name: getattr(expression, name) for name in Expression.__slots__[1:]}
-        row["references"] = tuple(positions[reference.key] for reference in expression.references)
-        row["leaves"] = {digest: _picklable(leaf) for digest, leaf in expression.leaves.items()}
-        positions[expression.key] = len(rows)
+def flattened(root: Expression[Any], *, with_contents: bool = True) -> list[Row]:
+    """A graph as a list, each expression after those it refers to or waits for (by position): of any depth.
+
+    Args:
+        root: the expression.
+        with_contents: take large literals along; without, whoever evaluates it has to find them in the store.
+    """
+    positions: dict[int, int] = {}
+    rows: list[Row] = []
+    for expression in _mentions(root):
+        row: Row = {name: getattr(expression, name) for name in Expression.__slots__[1:]}
+        for others in ("references", "waits"):
+            row[others] = tuple(positions[id(other)] for other in row[others])
+        row["leaves"] = {
+            digest: (leaf.size, _content(leaf) if with_contents else None) for digest, leaf in expression.leaves.items()
+        }
+        positions[id(expression)] = len(rows)
         rows.append(row)
     return rows
 
 
-def _picklable(leaf: Leaf) -> tuple[int, Any]:
-    return leaf.size, bytes(leaf.content) if isinstance(leaf.content, memoryview) else leaf.content
+def _mentions(root: Expression[Any]) -> Iterator[Expression[Any]]:
+    """Every object below the root: equal expressions can have different labels, and wait for different things."""
+    seen: set[int] = set()
+    stack: list[tuple[Expression[Any], bool]] = [(root, False)]
+    while stack:
+        expression, expanded = stack.pop()
+        if expanded:
+            yield expression
+        elif id(expression) not in seen:
+            seen.add(id(expression))
+            stack.append((expression, True))
+            stack.extend((other, False) for other in reversed((*expression.references, *expression.waits)))
 
 
-def _unpickled(digest: bytes, size: int, content: Any) -> Leaf:
-    return Leaf(digest, size, memoryview(content) if isinstance(content, bytes) else content)
+def _content(leaf: Leaf) -> Any:
+    return bytes(leaf.content) if isinstance(leaf.content, memoryview) else leaf.content
 
 
-def rebuilt(rows: list[dict[str, Any]]) -> Expression[Any]:
+def rebuilt(rows: list[Row]) -> Expression[Any]:
     """The expression that `flattened` made a list of: the last row."""
     made: list[Expression[Any]] = []
     for row in rows:
-        row = {
-            **row,
-            "references": tuple(made[position] for position in row["references"]),
-            "leaves": {digest: _unpickled(digest, *leaf) for digest, leaf in row["leaves"].items()},
-        }
+        leaves = {digest: _leaf(digest, *leaf) for digest, leaf in row["leaves"].items()}
+        others = {name: tuple(made[position] for position in row[name]) for name in ("references", "waits")}
         made.append(Expression.__new__(Expression))
-        for name, value in row.items():
+        for name, value in {**row, **others, "leaves": leaves}.items():
             object.__setattr__(made[-1], name, value)
     return made[-1]
+
+
+def _leaf(digest: bytes, size: int, content: Any) -> Leaf:
+    return Leaf(digest, size, memoryview(content) if isinstance(content, bytes) else content)

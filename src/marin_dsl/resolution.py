@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from marin_dsl import labels
 from marin_dsl.choices import first_of
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression, arguments_of
-from marin_dsl.inline import Choice, InlineFunction
+from marin_dsl.inline import Choice, InlineFunction, Recall
 from marin_dsl.inline_values import InlineValues
-from marin_dsl.keys import recipe_key
+from marin_dsl.keys import recipe_key, volatile_key
 from marin_dsl.node import Node
-from marin_dsl.outcome import Failed
+from marin_dsl.outcome import Blame, Failed
 from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.waits import Waits, check_order, merged
@@ -34,13 +35,17 @@ class Resolution:
         roots: the expressions that are wanted.
         store: where results are looked up.
         keep_failures: serve recorded failures instead of trying again.
+        run: the id of the run, which calls that are made anew in each run are known by.
 
     Raises:
         WaitsForItself: an expression waits for something that needs it.
     """
 
-    def __init__(self, roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False) -> None:
+    def __init__(
+        self, roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False, run: str = ""
+    ) -> None:
         self.roots = roots
+        self.run = run.encode()
         self.store = store
         self.keep_failures = keep_failures
         self.values = InlineValues(store)
@@ -90,7 +95,7 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline:
             return False
-        call = self.store.call_of(node.expression.key)
+        call = self.store.lasting_call_of(node.expression.key)
         record = None if call is None else self.store.result(call)
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
@@ -126,6 +131,7 @@ class Resolution:
         if not isinstance(operator, Choice):
             data = [self.nodes[reference.key] for reference in node.expression.references]
             node.over_failure = any(found.over_failure or found.outcome() is not None for found in data)
+            node.volatile = any(found.volatile for found in data)
         of_outcome = isinstance(operator, InlineFunction | Choice) and operator.of_outcome
         without = [found for found in (waits if of_outcome else inputs) if found.outcome() is not None]
         if without:
@@ -134,20 +140,23 @@ class Resolution:
             self._choose(node, operator, inputs[0])
         elif isinstance(operator, InlineFunction):
             self._compute(node, operator, inputs)
+        elif isinstance(operator, Recall):
+            self._recall(node)
         else:
             self._decide_call(node)
 
     def _decide_call(self, node: Node) -> None:
         digests = [self.nodes[reference.key].digest or b"" for reference in node.expression.references]
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
+        if getattr(node.expression.operator, "impure", False):
+            node.call, node.volatile = volatile_key(node.call, self.run), True
         record = self.store.result(node.call)
         if record is not None:
             node.how = "cutoff"
             node.stored(StoredValue.from_record(record["value"]))
             return
-        failure = self.store.last_failure(node.call) if self.keep_failures else None
-        if failure is not None:
-            node.how, node.failed = "kept", failure_of(failure)
+        if self.keep_failures and self._kept(node, node.call):
+            node.how = "kept"
             return
         node.how = "run"
         earlier = self._outcomes.get(node.call)  # another recipe has come to the same call in this run
@@ -158,6 +167,15 @@ class Resolution:
         else:
             self._go_on(node, earlier)
 
+    def _kept(self, node: Node, call: bytes) -> bool:
+        """Whether it is recorded that the call has no value."""
+        failure, because = self.store.last_failure(call), self.store.skipped(call)
+        if failure is not None:
+            node.failed = failure_of(failure)
+        elif because is not None:
+            node.because = tuple(Blame(**found) for found in because)
+        return node.done
+
     def _compute(self, node: Node, operator: InlineFunction, inputs: list[Node]) -> None:
         node.how = "inline"
         try:
@@ -166,9 +184,17 @@ class Resolution:
         except Exception as error:
             node.failed = _failure(node, error)
 
+    def _recall(self, node: Node) -> None:
+        node.how, node.volatile = "inline", True
+        try:
+            node.stored(labels.recalled(self.store, arguments_of(node.expression)["label"]))
+        except LookupError as error:
+            node.failed = _failure(node, error)
+
     def _choose(self, node: Node, operator: Choice, first: Node) -> None:
         node.how = "inline"
         node.over_failure = first.over_failure or first.outcome() is not None
+        node.volatile = first.volatile
         try:
             if operator.of_outcome:
                 value = first.outcome() is None
@@ -221,7 +247,9 @@ class Resolution:
         circle = self._circle()
         if not circle:
             return False
-        node = next(found for found in circle if found.continuation is not None)
+        start = next(place for place, found in enumerate(circle) if found.continuation is not None)
+        circle = circle[start:] + circle[:start]
+        node = circle[0]
         path = " needs ".join(found.title for found in [*circle, node])
         node.failed = _failure(node, RecursionError(f"its value depends on itself: {path}"))
         node.continuation = None
@@ -278,6 +306,7 @@ class Resolution:
 def _adopt(node: Node, other: Node) -> None:
     """Give a node the outcome of the one that it goes on with."""
     node.over_failure = node.over_failure or other.over_failure or other.outcome() is not None
+    node.volatile = node.volatile or other.volatile
     node.value, node.encoded, node.digest = other.value, other.encoded, other.digest
     if other.outcome() is not None:
         node.skipped((other,))

@@ -10,6 +10,7 @@ import attrs
 from marin_dsl.annotations import Annotations
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Attempt, Failed
+from marin_dsl.pickling import Row
 from marin_dsl.store import Store, StoredValue
 
 Emit = Callable[[dict[str, Any]], None]
@@ -62,6 +63,8 @@ class Answer:
         failed: why there is none.
         ran: whether the operator was run here (or its result was found).
         seconds: how long that took.
+        continued: the expression that the operator returned, whose value is to be the value of the call.
+        record: what is known of the execution, for the result that is recorded when that value is there.
         transient: whether what it failed with may not come again.
     """
 
@@ -69,4 +72,6 @@ class Answer:
     failed: Failed | None
     ran: bool
     seconds: float
+    continued: list[Row] | None = None
+    record: dict[str, Any] | None = None
     transient: bool = False

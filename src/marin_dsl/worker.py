@@ -59,19 +59,22 @@ def _performed(task: Task, emit: Emit) -> Performance:
 
 
 def _recorded(task: Task, performance: Performance, started: float) -> Answer:
-    """Commit a result, or record a failure."""
+    """Commit a result, or record a failure; what goes on is recorded when it has come to its end."""
     record = _provenance(task, performance, started) | {"history": [attrs.asdict(each) for each in task.history]}
     seconds = record["provenance"]["seconds"]
-    if performance.stored is None:
+    if performance.failure is not None:
         record["failure"] = performance.failure
         number = task.store.fail(task.call, record)
-        return Answer(None, failure_of({**record, "number": number}), True, seconds, performance.transient)
+        failed = failure_of({**record, "number": number})
+        return Answer(None, failed, True, seconds, transient=performance.transient)
     record |= {
-        "value": performance.stored.as_record(),
         "observations": performance.observations,
         "over_failure": task.over_failure,
         "inputs": [format_digest(value.digest) for value in task.inputs],
     }
+    if performance.stored is None:
+        return Answer(None, None, True, seconds, performance.continued, record)
+    record["value"] = performance.stored.as_record()
     visible = task.store.commit(task.call, record)
     return Answer(StoredValue.from_record(visible["value"]), None, True, seconds)
 

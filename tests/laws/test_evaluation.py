@@ -164,6 +164,8 @@ def test_a_second_evaluation_runs_only_what_failed(program):
         outcomes, second = evaluated(program, folder.store)
         assert outcomes == Oracle.of(program).outcomes
         failed = {found["call"] for found in first.of("failed") if found["how"] == "run"}
+        # What went on with something that failed has no value either.
+        failed |= {found["call"] for found in first.of("continued")} - {found["call"] for found in first.of("ok")}
         assert {found["call"] for found in second.of("running")} <= failed
 
 
@@ -180,7 +182,7 @@ def test_kept_failures_are_served_and_nothing_runs_or_is_written(program):
 
 
 @EXAMPLES
-@given(programs(), st.booleans())
+@given(programs(dynamic=False), st.booleans())
 def test_what_runs_is_what_was_planned_without_what_failures_leave_out(program, again):
     with Folder() as folder:
         roots = build(program)
@@ -223,6 +225,7 @@ def _failures_below(program: list[Step], step: Step, outcomes) -> set:
         elif isinstance(outcome, Skipped):
             found |= {(cause.exception, cause.message) for cause in outcome.because}
         stack += program[position].inputs
+    found |= {"map": {("ValueError", "negative")}, "unfold": {("ValueError", "third")}}.get(step.kind, set())
     if step.kind == "add":  # the product inside may itself be what failed
         found |= {
             ("TypeError", f"unsupported operand type(s) for *: '{k}' and 'int'") for k in ("Ok", "Failed", "Skipped")

@@ -46,6 +46,16 @@ def stumbling(memory: str) -> int:
 
 
 @op(version="1")
+def continuing(factor: int) -> Any:
+    @op(version="1", name="doubling")
+    def doubling(n: int) -> int:
+        return factor * n
+
+    print("going on")
+    return [doubling(4), plain(5)]
+
+
+@op(version="1")
 def plain(value: Any) -> Any:
     return value
 

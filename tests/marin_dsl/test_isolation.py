@@ -13,7 +13,7 @@ import pytest
 
 from marin_dsl import Failed, Ok, Store, evaluate, op, provenance, retries, secret
 from marin_dsl.isolation import Ready, _death, ready
-from tests.marin_dsl.isolated_operators import isolated, plain
+from tests.marin_dsl.isolated_operators import continuing, isolated, plain
 
 DEATHS = {
     "hard exit": "its process ended with exit status 3 before the operator returned (os._exit, perhaps)",
@@ -183,6 +183,10 @@ def test_an_operator_of_no_module_travels_by_its_code(tmp_path):
         return factor * n
 
     assert run(local(3), tmp_path).value == 21
+
+
+def test_it_may_go_on_with_an_expression_also_one_of_no_module(tmp_path):
+    assert run(continuing(3).with_(isolate=True), tmp_path).value == [12, 5]
 
 
 class Unreadable:

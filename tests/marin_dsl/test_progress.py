@@ -70,7 +70,7 @@ def terminal() -> tuple[Report, io.StringIO]:
 
 
 def planned(report: Report, runs: int) -> None:
-    plan = Plan((), tuple((bytes([n]), f"node {n}", False) for n in range(runs)), (), (), {})
+    plan = Plan((), tuple((bytes([n]), f"node {n}", False) for n in range(runs)), (), (), (), {})
     report({"event": "planned", "plan": plan, "store": "s", "run": "r"})
     report({"event": "started", "place": "here", "dashboard": "http://x"})
 

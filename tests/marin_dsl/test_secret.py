@@ -291,10 +291,26 @@ def returning(token: str, way: str) -> Any:
         "array": np.frombuffer(token.encode(), np.uint8),
         "key": {token: 1},
         "class": Account(token),
+        "expression": length(token),
+        "inside_an_expression": [length("x"), {"deep": length(token * 3000)}],
+        "title": length("x").with_(title=token),
+        "name": op(version="1", name=token)(length.function)("x"),
+        "closure": _closing_over(token)(),
     }[way]
 
 
-RETURNS = ("text", "bytes", "large", "array", "key", "class", "file")
+def _closing_over(token: str) -> Any:
+    @op
+    def closing() -> int:
+        return len(token)
+
+    return closing
+
+
+RETURNS = (
+    "text", "bytes", "large", "array", "key", "class", "file", "expression", "inside_an_expression", "title", "name",
+    "closure",
+)  # fmt: skip
 
 
 @op(version="1")

@@ -253,6 +253,15 @@ class Store:
         """The record of the latest failed attempt, with its number under `attempt`."""
         return self.last(f"failures/{call.hex()}")
 
+    def skipped(self, call: bytes) -> list[dict[str, Any]] | None:
+        """What failed in the expression that a call's operator returned, in the latest run; None if nothing."""
+        record = self.read(_place("skips", call, ".json"))
+        return None if record is None else record["because"]
+
+    def skip(self, call: bytes, because: list[dict[str, Any]]) -> None:
+        """Record that a call has no value since the expression that its operator returned has none."""
+        self.files.replace(_place("skips", call, ".json"), (write_record({"because": because}),))
+
     # Records by path
 
     def read(self, path: str) -> dict[str, Any] | None:
@@ -291,14 +300,33 @@ class Store:
             self.files.replace(path, (data,))
 
     def call_of(self, key: bytes) -> bytes | None:
-        """The call key that a recipe led to, if it was resolved."""
-        record = self.read(_place("recipes", key, ".call"))
-        return None if record is None else parse_digest(record["call"])
+        """The call key that a recipe led to last, if it was resolved."""
+        return self._call_of(key)[0]
 
-    def put_call(self, key: bytes, call: bytes) -> None:
+    def lasting_call_of(self, key: bytes) -> bytes | None:
+        """The same, unless something under the recipe is asked for anew in each run, so that it may lead elsewhere."""
+        call, volatile = self._call_of(key)
+        return None if volatile else call
+
+    def _call_of(self, key: bytes) -> tuple[bytes | None, bool]:
+        record = self.read(_place("recipes", key, ".call"))
+        return (None, False) if record is None else (parse_digest(record["call"]), record["volatile"])
+
+    def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        if self.call_of(key) != call:
-            self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+        if self._call_of(key) != (call, volatile):
+            record = write_record({"call": format_digest(call), "volatile": volatile})
+            self.files.replace(_place("recipes", key, ".call"), (record,))
+
+    def continuation(self, key: bytes) -> bytes | None:
+        """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
+        record = self.read(_place("recipes", key, ".next"))
+        return None if record is None else parse_digest(record["recipe"])
+
+    def put_continuation(self, key: bytes, other: bytes) -> None:
+        """Record which expression a recipe went on with; the latest wins."""
+        if self.continuation(key) != other:
+            self.files.replace(_place("recipes", key, ".next"), (write_record({"recipe": format_digest(other)}),))
 
 
 def _schema(data: bytes) -> int | None:
