@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 
-from marin_dsl import labels, provenance
+from marin_dsl import announcements, labels, provenance
 from marin_dsl.annotations import Label
 from marin_dsl.difference import differences, leaves
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
+from marin_dsl.event_log import EventLog
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
@@ -131,11 +132,13 @@ class _Evaluation:
     ) -> None:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
         self.started = datetime.datetime.now().astimezone()
-        self.id = f"{self.started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
-        self.events: list[dict[str, Any]] = []
+        at = self.started.astimezone(datetime.UTC)
+        self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
+        self.log = EventLog(store, self.id)
         self.environment = ""
         self.ran = 0
         self._continued: dict[bytes, Answer] = {}
+        self._told = 0
         self.recorder = Recorder(store)
         store.check()
         self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
@@ -143,18 +146,25 @@ class _Evaluation:
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         """Run what is missing, then record labels and the end of the run."""
-        plan = plan_of(self.resolution, self.planned)
-        self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
+        try:
+            self._run(start, drift)
+        finally:
+            self.log.close()
+
+    def _run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+        self._told = len(self.resolution.found)
+        self.emit(announcements.planned(self.id, self.resolution, self.planned))
         missing = bool(self.resolution.ready)
         if missing:
-            self._run_missing(start)
+            self._run_missing(start, drift)
         else:
             self._note_served()
         if missing or not self._recorded():
             self._record_end(drift, missing)
         else:
             self._report_drift(drift)
-        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": self.resolution.counts()})
+        counts, outcomes = self.resolution.counts(), self._outcomes()
+        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
     def _recorded(self) -> bool:
         """Whether every labelled root was the last one of its label, so that there is nothing to record."""
@@ -165,12 +175,13 @@ class _Evaluation:
         with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
             self._note_decided(unless_known=True)
 
-    def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
+    def _run_missing(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         self.store.check(writing=True)
         environment = provenance.environment(self.settings.project)
         stored = self.store.put(environment)
         self.environment = format_digest(stored.digest)
-        self._record_start(stored)
+        self._record_start(stored, drift)
+        self.log.begin()
         self._note_decided()
         executor = start(self.emit)
         try:
@@ -181,7 +192,6 @@ class _Evaluation:
                 self.store.files.create(f"runs/{self.id}/cancelled", b"")
             self.emit({"event": "interrupted"})
             executor.close(grace=5.0)
-            self._write_events()
             raise Interrupted(str(interrupt)) from None
         except BaseException:
             executor.close(grace=1.0)
@@ -245,19 +255,25 @@ class _Evaluation:
     def _finish(self, node: Node, answer: Answer) -> None:
         if answer.continued is not None:
             self._continued[node.expression.key] = answer
-            self.emit(_event("continued", node))
+            self.emit(announcements.continued(node))
             self.resolution.finish(node, rebuilt(answer.continued))
         else:
             outcome = answer.stored or answer.failed
             assert outcome is not None
             self.resolution.finish(node, outcome)
-            self.emit(_settled_event(node, answer))
+            self.emit(announcements.settled(node, answer))
         self._note_decided()
 
     def _note_decided(self, *, unless_known: bool = False) -> None:
         """Record what was demanded meanwhile; record and tell what got its outcome without running (or long after)."""
-        while self.resolution.found:
-            self.recorder.found(self.resolution.found.popleft(), unless_known=unless_known)
+        found = list(self.resolution.found)
+        self.resolution.found.clear()
+        for node in found:
+            self.recorder.found(node, unless_known=unless_known)
+        fresh = found[self._told :]
+        self._told = max(0, self._told - len(found))
+        if fresh:
+            self.emit(announcements.found(fresh))
         while self.resolution.decided:
             node = self.resolution.decided.popleft()
             answer = self._continued.pop(node.expression.key, None)
@@ -265,7 +281,7 @@ class _Evaluation:
                 self._conclude(node, answer)
             self.recorder.decided(node)
             if not node.inline:
-                self.emit(_settled_event(node, answer))
+                self.emit(announcements.settled(node, answer))
 
     def _conclude(self, node: Node, answer: Answer) -> None:
         """Record what became of a call whose operator returned an expression, now that this is known."""
@@ -311,15 +327,14 @@ class _Evaluation:
         return self.store.put_encoded(node.encoded)
 
     def emit(self, event: dict[str, Any]) -> None:
-        """Tell the watcher, and keep the event for the log unless it is a mere tick."""
+        """Tell the log and the watcher."""
         event.setdefault("at", time.time())
-        if event["event"] not in ("tick", "progress", "planned"):
-            self.events.append(event)
+        self.log.append(event)
         self.watch(event)
 
     # Records
 
-    def _record_start(self, environment: StoredValue) -> None:
+    def _record_start(self, environment: StoredValue, drift: Policy) -> None:
         record = {
             "run": self.id,
             "target": self.target,
@@ -328,6 +343,9 @@ class _Evaluation:
             "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
+            "drift": drift,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
         }
         self.store.add(f"runs/{self.id}/start", record)
@@ -338,19 +356,15 @@ class _Evaluation:
         for root in self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
-        outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
         if missing:
             took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+            counts, outcomes = self.resolution.counts(), self._outcomes()
             self.store.add(
-                f"runs/{self.id}/end",
-                {"outcomes": outcomes, "counts": self.resolution.counts(), "ran": self.ran, "seconds": took},
+                f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
             )
-            self._write_events()
 
-    def _write_events(self) -> None:
-        lines = (json.dumps(event, default=str, sort_keys=True) + "\n" for event in self.events)
-        with contextlib.suppress(StoreUnavailable):
-            self.store.files.replace(f"runs/{self.id}/events.jsonl", (line.encode() for line in lines))
+    def _outcomes(self) -> dict[str, str]:
+        return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
 
     def _report_drift(self, drift: Policy) -> None:
         for label, root in _labelled(self.roots):
@@ -389,26 +403,6 @@ def _labelled(roots: tuple[Expression[Any], ...]) -> Iterator[tuple[Label, Expre
 
 def _root_record(root: Expression[Any]) -> dict[str, Any]:
     return {"recipe": format_digest(root.key), "label": str(root.label) if root.label else None}
-
-
-def _event(kind: str, node: Node, **facts: Any) -> dict[str, Any]:
-    call = format_digest(node.call) if node.call else None
-    return {"event": kind, "call": call, "recipe": format_digest(node.expression.key), "title": node.title, **facts}
-
-
-def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
-    outcome = node.outcome()
-    kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
-    seconds = answer.seconds if answer is not None else None
-    return _event(kind, node, how=node.how, seconds=seconds, reason=_reason(node, outcome))
-
-
-def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:
-    """Why there is no value: the failure in short, or which nodes failed (what befell them was told when it did)."""
-    if not isinstance(outcome, Skipped):
-        return outcome.summary if outcome is not None else None
-    titles = [culprit.title for culprit in node.culprits] or [found.operator for found in outcome.because]
-    return ", ".join(titles[:2]) + (f" and {len(titles) - 2} more" if len(titles) > 2 else "") + " failed"
 
 
 __all__ = ["Interrupted", "Plan", "evaluate", "plan"]

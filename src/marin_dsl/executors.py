@@ -97,7 +97,7 @@ class Cluster:
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
-        self._client = _client(scheduler or self._cluster)
+        self._client = client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
@@ -205,11 +205,20 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def _client(place: Any) -> Any:
+def client(place: Any, timeout: float = 30.0) -> Any:
+    """A connection to a scheduler.
+
+    Args:
+        place: its address, or a cluster.
+        timeout: seconds to wait for an answer.
+
+    Raises:
+        SchedulerMissing: none answers there.
+    """
     import distributed
 
     try:
-        return distributed.Client(place, set_as_default=False)
+        return distributed.Client(place, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marin_dsl import labels
-from marin_dsl.difference import differences, reasons
+from marin_dsl.difference import Change, differences, reasons
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
 from marin_dsl.node import Node
@@ -26,19 +26,25 @@ def explain(resolution: Resolution) -> dict[bytes, str]:
     if not wanted:
         return {}
     found: dict[bytes, str] = {}
+    for changes in changed(resolution):
+        found |= reasons(changes)
+    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
+
+
+def changed(resolution: Resolution) -> Iterator[list[Change]]:
+    """For each root that has a label: how it differs from what was last run under that label."""
+    store = resolution.store
     new = {key: node.record for key, node in resolution.nodes.items()}
     for root in resolution.roots:
         earlier = baseline(store, root)
         if earlier is not None:
-            changes = differences(
+            yield differences(
                 earlier,
                 root.key,
                 store.recipe,
                 lambda key: new.get(key) or store.recipe(key),
                 functools.partial(_definitions, resolution),
             )
-            found |= reasons(changes)
-    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
 
 
 def _definitions(resolution: Resolution, key: bytes, record: Mapping[str, Any]) -> Mapping[str, str]:

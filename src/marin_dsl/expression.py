@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from marin_dsl.operator import Operator
 
 T = TypeVar("T")
+U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
 _set = object.__setattr__  # expressions refuse every other way of setting
@@ -176,6 +177,10 @@ class Expression(Arithmetic, Generic[T_co]):
             return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
 
+    @overload
+    def recover(self, other: Expression[U]) -> Expression[T_co | U]: ...
+    @overload
+    def recover(self, other: U) -> Expression[T_co | U]: ...
     def recover(self, other: Any) -> Expression[Any]:
         """Its value, or that of `other` where it has none because something failed; `other` is demanded only then."""
         from marin_dsl.choices import recover

@@ -6,7 +6,7 @@ import datetime
 import getpass
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -156,6 +156,54 @@ def last_run(store: Store, label: Label) -> bytes | None:
 def remember(store: Store, label: Label, recipe: bytes, run: str, target: str) -> None:
     """Record that a recipe was evaluated under a label; what the label stands for stays."""
     store.add(_folder(label, "history"), {"recipe": format_digest(recipe), "run": run, "target": target})
+
+
+@attrs.frozen
+class Happening:
+    """Something that happened to a label.
+
+    Attributes:
+        kind: `stands for` another recipe from now on, or a recipe was `evaluated` under it.
+        at: when, ISO 8601.
+        recipe: recipe key, `sha256:...`.
+        run: id of the run that did it.
+        by: the user, where that was recorded.
+        target: how the user named what was evaluated.
+    """
+
+    kind: Literal["stands for", "evaluated"]
+    at: str
+    recipe: str
+    run: str
+    by: str = ""
+    target: str = ""
+
+
+def log(store: Store, label: Label) -> list[Happening]:
+    """All that happened to a label, the latest first."""
+    moves = [
+        Happening("stands for", record["since"], record["recipe"], record["run"], by=record["by"])
+        for record in _records(store, _folder(label))
+    ]
+    evaluated = [
+        Happening("evaluated", _began(record["run"]), record["recipe"], record["run"], target=record["target"])
+        for record in _records(store, _folder(label, "history"))
+    ]
+    in_order = sorted([*evaluated, *moves], key=lambda found: datetime.datetime.fromisoformat(found.at))
+    return in_order[::-1]
+
+
+def _records(store: Store, folder: str) -> Iterator[dict[str, Any]]:
+    for name in store.files.names(folder):
+        record = store.read(f"{folder}/{name}")
+        if record is not None:
+            yield record
+
+
+def _began(run: str) -> str:
+    """When a run began, which its id says."""
+    began = datetime.datetime.strptime(run[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
+    return began.astimezone().isoformat(timespec="seconds")
 
 
 def _folder(label: Label, kind: str = "labels") -> str:

@@ -9,13 +9,10 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Any, BinaryIO, Protocol
 
 
 class StoreUnavailable(RuntimeError):
@@ -29,6 +26,10 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """The whole file, or None when there is none."""
+        ...
+
+    def pieces(self, path: str) -> Iterator[bytes] | None:
+        """The whole file in pieces, read as they are taken; None when there is none."""
         ...
 
     def create(self, path: str, data: bytes) -> bool:
@@ -56,16 +57,18 @@ class Files(Protocol):
         ...
 
 
-_OTHER = "choose another store with --store or MARIN_STORE"
+OTHER = "choose another store with --store or MARIN_STORE"
+"""What can always be done about a store that does not work."""
+
 _ADVICE = {
-    errno.ENOSPC: f"the disk is full: free some space, or {_OTHER}",
-    errno.EDQUOT: f"the disk quota is used up: free some space, or {_OTHER}",
-    errno.EROFS: f"the file system is read-only: {_OTHER}",
-    errno.EACCES: f"permission denied: make the folder accessible, or {_OTHER}",
-    errno.EPERM: f"permission denied: make the folder accessible, or {_OTHER}",
-    errno.ENOTDIR: f"a part of the path is a file, not a folder: {_OTHER}",
-    errno.EEXIST: f"a part of the path is a file, not a folder: {_OTHER}",
-    errno.EISDIR: f"there is a folder where a file belongs: remove it, or {_OTHER}",
+    errno.ENOSPC: f"the disk is full: free some space, or {OTHER}",
+    errno.EDQUOT: f"the disk quota is used up: free some space, or {OTHER}",
+    errno.EROFS: f"the file system is read-only: {OTHER}",
+    errno.EACCES: f"permission denied: make the folder accessible, or {OTHER}",
+    errno.EPERM: f"permission denied: make the folder accessible, or {OTHER}",
+    errno.ENOTDIR: f"a part of the path is a file, not a folder: {OTHER}",
+    errno.EEXIST: f"a part of the path is a file, not a folder: {OTHER}",
+    errno.EISDIR: f"there is a folder where a file belongs: remove it, or {OTHER}",
 }
 
 
@@ -75,7 +78,7 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
     advice = _ADVICE.get(number) if isinstance(number, int) else None
     if advice is None:
         reason = getattr(error, "strerror", None) or error
-        advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {_OTHER}"
+        advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {OTHER}"
     return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}")
 
 
@@ -106,9 +109,22 @@ class LocalFiles:
     def read(self, path: str) -> bytes | None:
         with self._complaining("read", path):
             try:
-                return self._at(path).read_bytes()
+                with open(f"{self.url}/{checked(path)}", "rb", buffering=0) as file:  # a `Path` would cost more than it
+                    return file.read()
             except FileNotFoundError:
                 return None
+
+    def pieces(self, path: str) -> Iterator[bytes] | None:
+        with self._complaining("read", path):
+            try:
+                return self._pieces(path, self._at(path).open("rb"))
+            except FileNotFoundError:
+                return None
+
+    def _pieces(self, path: str, stream: BinaryIO) -> Iterator[bytes]:
+        with self._complaining("read", path), stream:
+            while piece := stream.read(1 << 20):
+                yield piece
 
     def create(self, path: str, data: bytes) -> bool:
         with self._complaining("write", path), self._temporary(path, (data,)) as temporary:
@@ -120,7 +136,7 @@ class LocalFiles:
                 if error.errno in _NO_LINKS:
                     raise StoreUnavailable(
                         f"store {self.url}: the file system has no hard links, and without them two writers are not "
-                        f"safe: {_OTHER}"
+                        f"safe: {OTHER}"
                     ) from error
                 raise
             return True
@@ -140,7 +156,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         with self._complaining("list", folder):
             try:
-                return _visible(os.listdir(self._at(folder)))
+                return visible(os.listdir(self._at(folder)))
             except FileNotFoundError:
                 return []
 
@@ -186,7 +202,8 @@ def temporary_name() -> str:
     return f"{_TEMPORARY}{uuid.uuid4().hex}"
 
 
-def _visible(names: Iterable[str]) -> list[str]:
+def visible(names: Iterable[str]) -> list[str]:
+    """The names that are no temporary ones, sorted."""
     return sorted(name for name in names if not name.startswith(_TEMPORARY))
 
 
@@ -207,78 +224,6 @@ def _write_all(stream: Any, chunk: Any) -> None:
         rest = rest[stream.write(rest) :]
 
 
-CONDITIONAL_CREATE = frozenset({"memory"})
-"""Protocols on which the conditional create of a record has been tested."""
-
-_IN_MEMORY = threading.Lock()  # fsspec's memory looks first and writes then: two threads could both create
-
-
-class RemoteFiles:
-    """A prefix of an fsspec file system."""
-
-    def __init__(self, url: str) -> None:
-        import fsspec
-
-        self.url = url.rstrip("/")
-        protocol = url.partition("://")[0]
-        if protocol not in CONDITIONAL_CREATE:
-            raise StoreUnavailable(
-                f"store {url}: `{protocol}` is not one of the file systems on which two writers are safe "
-                f"({', '.join(sorted(CONDITIONAL_CREATE))}, or a local folder); choose another store"
-            )
-        self.fs, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-
-    def read(self, path: str) -> bytes | None:
-        return self._call("read", path, lambda place: bytes(self.fs.cat_file(place)))
-
-    def create(self, path: str, data: bytes) -> bool:
-        def make(place: str) -> bool:
-            try:
-                with _IN_MEMORY:
-                    self.fs.pipe_file(place, data, mode="create")
-            except FileExistsError:
-                if self.fs.isfile(place):
-                    return False
-                raise  # a part of the path is a file
-            return True
-
-        return self._present("write", path, make)
-
-    def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        # One PUT of the whole content: object stores show it whole or not at all.
-        self._present("write", path, lambda place: self.fs.pipe_file(place, b"".join(chunks)))
-
-    def size(self, path: str) -> int | None:
-        found = self._call("read", path, self.fs.info)
-        return int(found["size"]) if found is not None and found["type"] == "file" else None
-
-    def names(self, folder: str) -> list[str]:
-        found = self._call("list", folder, lambda place: self.fs.ls(place, detail=False))
-        return _visible(name.rstrip("/").rpartition("/")[2] for name in found or ())
-
-    def remove(self, path: str) -> None:
-        self._call("remove", path, self.fs.rm_file)
-
-    def local(self, path: str) -> Path | None:
-        return None
-
-    def _call(self, doing: str, path: str, action: Callable[[str], T]) -> T | None:
-        """What the action gives, or None when there is nothing at the path."""
-        try:
-            return action(f"{self.root}/{checked(path)}")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
-
-    def _present(self, doing: str, path: str, action: Callable[[str], T]) -> T:
-        """What the action gives; that something is not there is an error like others."""
-        try:
-            return action(f"{self.root}/{checked(path)}")
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
-
-
 def open_files(url: str) -> Files:
     """The file system of a store: a local folder, or a URL that fsspec knows.
 
@@ -287,4 +232,12 @@ def open_files(url: str) -> Files:
     """
     if url.startswith("file://"):
         url = url.removeprefix("file://")
-    return RemoteFiles(url) if "://" in url else LocalFiles(Path(url).expanduser().absolute())
+    if "://" not in url:
+        return LocalFiles(Path(url).expanduser().absolute())
+    if url.startswith(("gs://", "gcs://")):
+        from marin_dsl.store.google import GoogleFiles
+
+        return GoogleFiles(url)
+    from marin_dsl.store.remote import RemoteFiles
+
+    return RemoteFiles(url)
