@@ -31,9 +31,11 @@ from marin_dsl.pickling import rebuilt
 from marin_dsl.plan import Plan, plan_of
 from marin_dsl.recording import Recorder
 from marin_dsl.resolution import Resolution
+from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task, refuse
+from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.worker import refuse
 
 T = TypeVar("T")
 
@@ -201,6 +203,7 @@ class _Evaluation:
 
     def _drive(self, executor: Executor) -> None:
         by_call: dict[bytes, list[Node]] = {}
+        retries = Retries(self.emit)
         while self.resolution.ready or by_call or self.resolution.fail_circle():
             self._note_decided()
             while self.resolution.ready:
@@ -213,11 +216,11 @@ class _Evaluation:
                 refused = self._submit(executor, node) if len(waiting) == 1 else None
                 if refused is not None:
                     self._answered(by_call.pop(node.call), refused)
-            for task in self.elsewhere.due():
+            for task in (*self.elsewhere.due(), *retries.due()):
                 refused = self._submit(executor, by_call[task.call][0], task)
                 if refused is not None:
                     self._answered(by_call.pop(task.call), refused)
-            settled = executor.next(self.elsewhere.patience(0.25)) if by_call else None
+            settled = executor.next(self.elsewhere.patience(retries.pause(0.25))) if by_call else None
             if settled is None:
                 self.emit({"event": "tick"})
                 continue
@@ -226,9 +229,9 @@ class _Evaluation:
                 answer = self._lost(task, answer)
             if answer.elsewhere is not None:
                 if self.elsewhere.add(task, answer.elsewhere):
-                    self.emit(_event("elsewhere", by_call[task.call][0], by=answer.elsewhere.described))
-                continue
-            self._answered(by_call.pop(task.call), answer)
+                    self.emit(announcements.elsewhere(by_call[task.call][0], answer.elsewhere.described))
+            elif not retries.takes(task, answer):
+                self._answered(by_call.pop(task.call), answer)
 
     def _submit(self, executor: Executor, node: Node, again: Task | None = None) -> Answer | None:
         """Hand a call to the executor; a failure when its arguments are gone, or when nobody can ever run it."""
@@ -321,8 +324,8 @@ class _Evaluation:
             self.environment,
             format_digest(operator.code.digest),
             node.over_failure,
-            node.expression.annotations.source,
-            self.settings.lease,
+            node.expression.annotations,
+            lease=self.settings.lease,
         )
 
     def _input(self, node: Node) -> StoredValue:
