@@ -17,10 +17,12 @@ from marin_dsl.estimate import remaining
 from marin_dsl.events import (
     Active,
     Drifted,
+    Elsewhere,
     Event,
     Finished,
     Interrupted,
     Logged,
+    Retried,
     Settled,
     Started,
     State,
@@ -98,6 +100,11 @@ class Report:
                 self._say(_settled_line(event))
             case Settled() if len(self.state.settled) == SHOWN_NODES + 1:
                 self._say("  [dim]… from here on only failures are shown one by one[/]")
+            case Retried():
+                when = f"attempt {event.attempt} in {duration(event.seconds)}"
+                self._say(f"  [yellow]↻[/] {escape(event.title)}  {escape(event.reason)}  [dim]{when}[/]")
+            case Elsewhere():
+                self._say(f"  [dim]… {escape(event.title)} is being worked on by {escape(event.by)}[/]")
             case Drifted():
                 self._tell_drift(event)
             case Interrupted():
