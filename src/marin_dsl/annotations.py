@@ -15,11 +15,13 @@ class Annotations:
         resources: what a worker must have free, such as `{"CPU": 2}`.
         priority: larger runs earlier among what is ready.
         title: what people call this expression, instead of the operator with its arguments.
+        source: where external data lies.
     """
 
     resources: Mapping[str, float] = attrs.field(factory=dict)
     priority: int = 0
     title: str | None = None
+    source: str | None = None
 
 
 @attrs.frozen

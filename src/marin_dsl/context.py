@@ -29,6 +29,7 @@ class Context:
     """One execution of an operator, seen from inside.
 
     Attributes:
+        source: where the external data lies that the operator is to read.
         observations: what the operator measured, by name; recorded beside the result, no part of it.
         lines: the last lines that it logged.
     """
@@ -40,8 +41,10 @@ class Context:
         scratch_root: Path | None = None,
         report: Callable[[str, Any], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        source: str | None = None,
     ) -> None:
         self._call = call
+        self.source = source
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)

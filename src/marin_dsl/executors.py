@@ -58,6 +58,7 @@ class Here:
 
     def next(self, timeout: float) -> Settled | None:
         if not self._tasks:
+            time.sleep(timeout)  # somebody else is working on what is left
             return None
         task = heapq.heappop(self._tasks)[2]
         return task, execute(task, self._emit)
@@ -89,14 +90,14 @@ class Cluster:
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
-        self._client = _client(scheduler or self._cluster)
+        self._client = client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}"
+        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.asked}"
         future = self._client.submit(
             _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )
@@ -181,11 +182,20 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def _client(place: Any) -> Any:
+def client(place: Any, timeout: float = 30.0) -> Any:
+    """A connection to a scheduler.
+
+    Args:
+        place: its address, or a cluster.
+        timeout: seconds to wait for an answer.
+
+    Raises:
+        SchedulerMissing: none answers there.
+    """
     import distributed
 
     try:
-        return distributed.Client(place, set_as_default=False)
+        return distributed.Client(place, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from marin_dsl.operator import Operator
 
 T = TypeVar("T")
+U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
 _set = object.__setattr__  # expressions refuse every other way of setting
@@ -137,9 +138,10 @@ class Expression(Arithmetic, Generic[T_co]):
         resources: Mapping[str, float] | None = None,
         priority: int | None = None,
         title: str | None = None,
+        source: str | None = None,
     ) -> Expression[T_co]:
         """The same expression with other annotations: how it is evaluated and called, never what it is."""
-        given = {"resources": resources and dict(resources), "priority": priority, "title": title}
+        given = {"resources": resources and dict(resources), "priority": priority, "title": title, "source": source}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 
@@ -152,6 +154,10 @@ class Expression(Arithmetic, Generic[T_co]):
             return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
 
+    @overload
+    def recover(self, other: Expression[U]) -> Expression[T_co | U]: ...
+    @overload
+    def recover(self, other: U) -> Expression[T_co | U]: ...
     def recover(self, other: Any) -> Expression[Any]:
         """Its value, or that of `other` where it has none because something failed; `other` is demanded only then."""
         from marin_dsl.choices import recover

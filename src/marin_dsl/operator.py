@@ -33,6 +33,7 @@ class Operator(Generic[P, R]):
         function: the plain Python function.
         name: module path and qualified name, or the name that was given.
         version: the declared version; None when the code itself is the identity.
+        impure: whether it is called anew in each run.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Operator(Generic[P, R]):
         excludes: Sequence[Any] = (),
         resources: Mapping[str, float] | None = None,
         priority: int = 0,
+        impure: bool = False,
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(
@@ -60,6 +62,7 @@ class Operator(Generic[P, R]):
         self.version = version
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
+        self.impure = impure
         self.annotations = Annotations(dict(resources or {}), priority)
         functools.update_wrapper(self, function)
 
@@ -154,7 +157,8 @@ class Operator(Generic[P, R]):
         place = (self.function.__module__, self.function.__qualname__)
         if place[0] != "__main__" and _found(*place) is self:
             return _find, place
-        settings = {name: getattr(self, name) for name in ("name", "version", "pin", "includes", "excludes")} | {
+        names = ("name", "version", "pin", "includes", "excludes", "impure")
+        settings = {name: getattr(self, name) for name in names} | {
             "resources": self.annotations.resources,
             "priority": self.annotations.priority,
         }
@@ -173,6 +177,7 @@ def op(
     excludes: Sequence[Any] = (),
     resources: Mapping[str, float] | None = None,
     priority: int = 0,
+    impure: bool = False,
 ) -> Callable[[Callable[P, R]], Operator[P, R]]: ...
 def op(function: Any = None, /, **settings: Any) -> Any:
     """Make a function an operator: its calls build expressions.
@@ -186,6 +191,8 @@ def op(function: Any = None, /, **settings: Any) -> Any:
         excludes: functions, classes or values that it names and that do not count as its code.
         resources: what a worker must have free for it, such as `{"CPU": 2}`; no part of identity.
         priority: larger runs earlier among what is ready; no part of identity.
+        impure: it is called anew in each run, for what it gives does not depend on its arguments alone; what is made
+            of the value runs again only where the value is another one.
     """
     if function is None:
         return lambda decorated: Operator(decorated, **settings)

@@ -26,6 +26,8 @@ from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, FailureKind
 from marin_dsl.pickling import Row, flattened
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
+from marin_dsl.store.heartbeat import HEARTBEAT
+from marin_dsl.store.leases import Sighting
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -45,6 +47,10 @@ class Task:
         environment: digest of the environment snapshot, as records write it.
         code: digest of the operator's code, as records write it.
         over_failure: whether an input was made from the outcome of something that failed.
+        source: where the external data lies that it reads.
+        lease: seconds without a sign of life after which others take over; 0 to tell nobody that it is being done.
+        abandoned: the lease of somebody who is to be taken over from.
+        asked: how often it was handed out before, and somebody else was working on it.
     """
 
     store: Store
@@ -57,6 +63,10 @@ class Task:
     environment: str
     code: str
     over_failure: bool
+    source: str | None = None
+    lease: float = 0.0
+    abandoned: Sighting | None = None
+    asked: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -70,6 +80,7 @@ class Answer:
         seconds: how long that took.
         continued: the expression that the operator returned, whose value is to be the value of the call.
         record: what is known of the execution, for the result that is recorded when that value is there.
+        elsewhere: the lease of somebody else who is working on it, when nothing else is to be said.
     """
 
     stored: StoredValue | None
@@ -78,18 +89,41 @@ class Answer:
     seconds: float
     continued: list[Row] | None = None
     record: dict[str, Any] | None = None
+    elsewhere: Sighting | None = None
 
 
 def execute(task: Task, emit: Emit) -> Answer:
-    """Run one call and commit its result, unless the store already has it.
+    """Run one call and commit its result, unless the store already has it or somebody else is working on it.
 
     Raises:
         StoreUnavailable: the store cannot be read or written; nothing half-written is left.
         Cancelled: the run was cancelled meanwhile.
     """
-    found = task.store.result(task.call)
+    found = _looked_up(task)
     if found is not None:
-        return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+        return found
+    with HEARTBEAT.held(
+        task.store.files,
+        task.call,
+        task.run,
+        seconds=task.lease,
+        kind=task.operator.identity,
+        abandoned=task.abandoned,
+    ) as held:
+        if isinstance(held, Sighting):
+            return Answer(None, None, False, 0.0, elsewhere=held)
+        # Between the look and the lease somebody else may have finished it.
+        return (_looked_up(task) if held.lease is not None else None) or _execute(task, emit)
+
+
+def _looked_up(task: Task) -> Answer | None:
+    found = task.store.result(task.call)
+    if found is None:
+        return None
+    return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+
+
+def _execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
@@ -99,6 +133,7 @@ def execute(task: Task, emit: Emit) -> Answer:
         scratch_root=local / task.call.hex() if local is not None else None,
         report=lambda kind, content: emit({"event": kind, "call": call, "title": task.title, "content": content}),
         cancelled=_Cancellation(task.store, task.run).asked,
+        source=task.source,
     )
     try:
         with entered(current):

@@ -338,14 +338,19 @@ class Store:
             self.files.replace(path, (data,))
 
     def call_of(self, key: bytes) -> bytes | None:
-        """The call key that a recipe led to, if it was resolved."""
-        record = self.read(_place("recipes", key, ".call"))
-        return None if record is None else parse_digest(record["call"])
+        """The call key that a recipe led to last, if it was resolved."""
+        led = self.led_to(key)
+        return None if led is None else led[0]
 
-    def put_call(self, key: bytes, call: bytes) -> None:
+    def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
+        """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
+        record = self.read(_place("recipes", key, ".call"))
+        return None if record is None else (parse_digest(record["call"]), record["volatile"])
+
+    def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        if self.call_of(key) != call:
-            self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+        record = write_record({"call": format_digest(call), "volatile": volatile})
+        self.files.replace(_place("recipes", key, ".call"), (record,))
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
