@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 
+import google_storage
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -61,3 +62,20 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def storage():
+    """A Google Cloud Storage on loopback; gcsfs in this process and in those that it starts finds it."""
+    with google_storage.running() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        patch.setenv("NO_GCE_CHECK", "true")  # no credentials are looked for on the network
+        patch.setenv("GOOGLE_CLOUD_PROJECT", "tests")
+        yield server
+
+
+@pytest.fixture
+def bucket(storage):
+    """The server, with an empty bucket named `bucket`."""
+    storage.buckets = {"bucket": {}}
+    return storage

@@ -36,6 +36,8 @@ def test_importing_the_language_loads_nothing_heavy():
         "bokeh",
         "numpy",
         "fsspec",
+        "gcsfs",
+        "tensorstore",
         "jinja2",
         "rich",
         "click",

@@ -10,11 +10,14 @@ from marin_dsl.context import context
 from marin_dsl.encoding import encodable
 from marin_dsl.evaluate import evaluate, plan
 from marin_dsl.expression import Expression
+from marin_dsl.external import external
 from marin_dsl.grid import grid
 from marin_dsl.identity import digest
 from marin_dsl.inline import attempt
+from marin_dsl.labels import recall
 from marin_dsl.operator import op
 from marin_dsl.outcome import Failed, Ok, Skipped
+from marin_dsl.secret import secret
 from marin_dsl.store import Store
 from marin_dsl.tags import replicate, tagged
 from marin_dsl.waits import after
@@ -34,10 +37,13 @@ __all__ = [
     "digest",
     "encodable",
     "evaluate",
+    "external",
     "grid",
     "op",
     "plan",
+    "recall",
     "replicate",
+    "secret",
     "tagged",
     "when",
 ]

@@ -129,7 +129,7 @@ class Directory:
     def path(self) -> Path:
         """A local folder with the files; read only."""
         if self._path is None:
-            self._path = _temporary_folder(self)
+            self._path = temporary_folder(self)
             for name, file in self.files.items():
                 place = self._path / name
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _check_relative(name: str) -> None:
         raise ValueError(f"{name!r} is no relative path below a directory")
 
 
-def _temporary_folder(owner: File | Directory) -> Path:
+def temporary_folder(owner: object) -> Path:
     """A private folder that is removed with its owner."""
     folder = Path(tempfile.mkdtemp(prefix="marin-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
@@ -180,7 +180,7 @@ def _temporary_folder(owner: File | Directory) -> Path:
 
 
 def _materialise(file: File, content: Any) -> Path:
-    place = _temporary_folder(file) / "content"
+    place = temporary_folder(file) / "content"
     place.write_bytes(content)
     return place
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import html
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import attrs
 
-from marin_dsl.expression import Expression, walk
+from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid
 from marin_dsl.recipe import short, shortened, title
 
@@ -25,6 +25,23 @@ DEPTH = 16
 OPEN = 3
 
 
+class Branching(Protocol):
+    """What can be shown as a tree: an expression, or what a store recorded of one."""
+
+    @property
+    def key(self) -> bytes:
+        """What it is known by: the same thing has the same key wherever it is met."""
+        ...
+
+    @property
+    def references(self) -> Sequence[Any]:
+        """What it refers to, each of its own kind."""
+        ...
+
+
+Titled = Callable[[Any], str]
+
+
 @attrs.frozen
 class Line:
     """One line of a tree.
@@ -32,7 +49,7 @@ class Line:
     Attributes:
         depth: how far below the root.
         last: for each level down to this line, whether it or its ancestor there is the last child.
-        expression: what it is about; None for a line that counts what was left out.
+        item: what it is about; None for a line that counts what was left out.
         text: what it says.
         again: whether the expression has its full line further above.
         more: whether there is something below it that is not shown anywhere.
@@ -40,14 +57,19 @@ class Line:
 
     depth: int
     last: tuple[bool, ...]
-    expression: Expression[Any] | None
+    item: Branching | None
     text: str
     again: bool = False
     more: bool = False
 
 
-def tree(root: Expression[Any]) -> str:
-    """An expression as a tree of at most about 40 lines; a shared part is numbered, and later only referred to.
+def tree(root: Branching, titled: Titled | None = None, most: int = LINES) -> str:
+    """An expression as a tree of about 40 lines at most; a shared part is numbered, and later only referred to.
+
+    Args:
+        root: an expression, or something else that refers to others of its kind.
+        titled: what to call one of them.
+        most: about how many lines.
 
     >>> from marin_dsl import op
     >>> @op(version="1")
@@ -58,7 +80,7 @@ def tree(root: Expression[Any]) -> str:
     │  └─ [1] double(n=1)
     └─ ↑ [1] double(n=1)
     """
-    lines = list(_lines(root, LINES))
+    lines = list(_lines(root, most, titled or _title))
     numbers = _numbers(lines)
     shown = [shortened(f"{_branches(line)}{_marked(line, numbers)}", WIDTH) for line in lines]
     return "\n".join([*shown, *_left_out(root, lines)])
@@ -66,7 +88,7 @@ def tree(root: Expression[Any]) -> str:
 
 def tree_html(root: Expression[Any]) -> str:
     """An expression as nested details of HTML, in the colours of whatever it stands in."""
-    lines = list(_lines(root, LINES_HTML))
+    lines = list(_lines(root, LINES_HTML, _title))
     numbers = _numbers(lines)
     parts: list[str] = []
     for line, following in zip(lines, [*lines[1:], None], strict=True):
@@ -113,10 +135,10 @@ _INDENT = ' style="margin-left:1.2em"'
 _FAINT = ' style="opacity:.65"'
 
 
-def _lines(root: Expression[Any], most: int) -> Iterator[Line]:
+def _lines(root: Branching, most: int, titled: Titled) -> Iterator[Line]:
     expanded = _expanded(root, most)
     seen: set[bytes] = set()
-    stack: list[tuple[Expression[Any] | str, tuple[bool, ...]]] = [(root, ())]
+    stack: list[tuple[Branching | str, tuple[bool, ...]]] = [(root, ())]
     while stack:
         item, last = stack.pop()
         depth = len(last)
@@ -125,14 +147,14 @@ def _lines(root: Expression[Any], most: int) -> Iterator[Line]:
             continue
         again = item.key in seen
         below = () if again or item.key not in expanded or depth == DEPTH else _children(item)
-        yield Line(depth, last, item, _title(item), again, bool(item.references) and not (below or again))
+        yield Line(depth, last, item, titled(item), again, bool(item.references) and not (below or again))
         if below or depth < DEPTH:  # what is too deep to be shown here has its full line where it is met next
             seen.add(item.key)
         for position, child in reversed(list(enumerate(below))):
             stack.append((child, (*last, position == len(below) - 1)))
 
 
-def _expanded(root: Expression[Any], most: int) -> set[bytes]:
+def _expanded(root: Branching, most: int) -> set[bytes]:
     """The expressions whose children are shown: the nearest to the root, so that no branch uses up all lines."""
     found: set[bytes] = set()
     queue, count = deque([root]), 1
@@ -145,12 +167,12 @@ def _expanded(root: Expression[Any], most: int) -> set[bytes]:
             break
         found.add(expression.key)
         count += len(children)
-        queue.extend(child for child in children if isinstance(child, Expression))
+        queue.extend(child for child in children if not isinstance(child, str))
     return found
 
 
-def _children(expression: Expression[Any]) -> list[Expression[Any] | str]:
-    distinct: list[Expression[Any]] = list(dict.fromkeys(expression.references))
+def _children(item: Branching) -> list[Any]:
+    distinct: list[Any] = list({found.key: found for found in item.references}.values())
     if len(distinct) <= CHILDREN:
         return [*distinct]
     return [*distinct[: CHILDREN - 1], f"… {len(distinct) - CHILDREN + 1:,} more"]
@@ -158,8 +180,8 @@ def _children(expression: Expression[Any]) -> list[Expression[Any] | str]:
 
 def _numbers(lines: list[Line]) -> dict[bytes, int]:
     """A number for each expression that is shown more than once, in the order of their first lines."""
-    repeated = {line.expression.key for line in lines if line.expression is not None and line.again}
-    order = dict.fromkeys(line.expression.key for line in lines if line.expression is not None)
+    repeated = {line.item.key for line in lines if line.item is not None and line.again}
+    order = dict.fromkeys(line.item.key for line in lines if line.item is not None)
     return {key: number for number, key in enumerate((key for key in order if key in repeated), 1)}
 
 
@@ -170,23 +192,35 @@ def _branches(line: Line) -> str:
 
 
 def _marked(line: Line, numbers: dict[bytes, int]) -> str:
-    number = numbers.get(line.expression.key) if line.expression is not None else None
+    number = numbers.get(line.item.key) if line.item is not None else None
     mark = "" if number is None else f"↑ [{number}] " if line.again else f"[{number}] "
     return f"{mark}{line.text}{' …' if line.more else ''}"
 
 
-def _left_out(root: Expression[Any], lines: list[Line]) -> list[str]:
-    shown = {line.expression.key for line in lines if line.expression is not None}
-    total = sum(1 for _ in walk(root))
+def _left_out(root: Branching, lines: list[Line]) -> list[str]:
+    shown = {line.item.key for line in lines if line.item is not None}
+    total = sum(1 for _ in _all(root))
     return [f"{len(shown):,} of {total:,} expressions are shown"] if total > len(shown) else []
+
+
+def _all(root: Branching) -> Iterator[bytes]:
+    """The key of everything below a root, each once."""
+    seen, stack = {root.key}, [root]
+    while stack:
+        item = stack.pop()
+        yield item.key
+        for found in item.references:
+            if found.key not in seen:
+                seen.add(found.key)
+                stack.append(found)
 
 
 def _title(expression: Expression[Any]) -> str:
     label = f" · {expression.label}" if expression.label is not None else ""
-    return f"{_printable(title(expression))}{label}"
+    return f"{printable(title(expression))}{label}"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A text in one line, without signs that would steer a terminal."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
@@ -194,7 +228,7 @@ def _printable(text: str) -> str:
 def _content(value: Any, limit: int = 60) -> str:
     if isinstance(value, Expression):
         return shortened(_title(value), limit)
-    return _printable(short(value, limit))
+    return printable(short(value, limit))
 
 
 def _few(grid: Grid[Any]) -> tuple[Any, ...]:

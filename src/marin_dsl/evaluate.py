@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 
-from marin_dsl import labels, provenance
+from marin_dsl import announcements, labels, provenance
 from marin_dsl.annotations import Label
 from marin_dsl.difference import differences, leaves
+from marin_dsl.elsewhere import Elsewhere
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
+from marin_dsl.event_log import EventLog
 from marin_dsl.executors import Cluster, Executor, Here, ResourceMissing
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
 from marin_dsl.grid import Grid, contents
+from marin_dsl.keys import volatile_key
 from marin_dsl.node import Node
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
@@ -28,9 +31,11 @@ from marin_dsl.pickling import rebuilt
 from marin_dsl.plan import Plan, plan_of
 from marin_dsl.recording import Recorder
 from marin_dsl.resolution import Resolution
+from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task, refuse
+from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.worker import refuse
 
 T = TypeVar("T")
 
@@ -129,30 +134,40 @@ class _Evaluation:
     ) -> None:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
         self.started = datetime.datetime.now().astimezone()
-        self.id = f"{self.started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"
-        self.events: list[dict[str, Any]] = []
+        at = self.started.astimezone(datetime.UTC)
+        self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
+        self.log = EventLog(store, self.id)
         self.environment = ""
         self.ran = 0
         self._continued: dict[bytes, Answer] = {}
+        self._told = 0
         self.recorder = Recorder(store)
+        self.elsewhere = Elsewhere(store, self.id, settings.lease)
         store.check()
-        self.resolution = Resolution(roots, store, keep_failures=keep_failures)
+        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
         self.planned = explain(self.resolution)
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         """Run what is missing, then record labels and the end of the run."""
-        plan = plan_of(self.resolution, self.planned)
-        self.emit({"event": "planned", "run": self.id, "plan": plan, "store": self.store.url})
+        try:
+            self._run(start, drift)
+        finally:
+            self.log.close()
+
+    def _run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+        self._told = len(self.resolution.found)
+        self.emit(announcements.planned(self.id, self.resolution, self.planned))
         missing = bool(self.resolution.ready)
         if missing:
-            self._run_missing(start)
+            self._run_missing(start, drift)
         else:
             self._note_served()
         if missing or not self._recorded():
             self._record_end(drift, missing)
         else:
             self._report_drift(drift)
-        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": self.resolution.counts()})
+        counts, outcomes = self.resolution.counts(), self._outcomes()
+        self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
     def _recorded(self) -> bool:
         """Whether every labelled root was the last one of its label, so that there is nothing to record."""
@@ -163,12 +178,13 @@ class _Evaluation:
         with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
             self._note_decided(unless_known=True)
 
-    def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
+    def _run_missing(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
         self.store.check(writing=True)
         environment = provenance.environment(self.settings.project)
         stored = self.store.put(environment)
         self.environment = format_digest(stored.digest)
-        self._record_start(stored)
+        self._record_start(stored, drift)
+        self.log.begin()
         self._note_decided()
         executor = start(self.emit)
         try:
@@ -179,7 +195,6 @@ class _Evaluation:
                 self.store.files.create(f"runs/{self.id}/cancelled", b"")
             self.emit({"event": "interrupted"})
             executor.close(grace=5.0)
-            self._write_events()
             raise Interrupted(str(interrupt)) from None
         except BaseException:
             executor.close(grace=1.0)
@@ -188,6 +203,7 @@ class _Evaluation:
 
     def _drive(self, executor: Executor) -> None:
         by_call: dict[bytes, list[Node]] = {}
+        retries = Retries(self.emit)
         while self.resolution.ready or by_call or self.resolution.fail_circle():
             self._note_decided()
             while self.resolution.ready:
@@ -200,18 +216,26 @@ class _Evaluation:
                 refused = self._submit(executor, node) if len(waiting) == 1 else None
                 if refused is not None:
                     self._answered(by_call.pop(node.call), refused)
-            settled = executor.next(0.25) if by_call else None
+            for task in (*self.elsewhere.due(), *retries.due()):
+                refused = self._submit(executor, by_call[task.call][0], task)
+                if refused is not None:
+                    self._answered(by_call.pop(task.call), refused)
+            settled = executor.next(self.elsewhere.patience(retries.pause(0.25))) if by_call else None
             if settled is None:
                 self.emit({"event": "tick"})
                 continue
             task, answer = settled
             if isinstance(answer, BaseException):
                 answer = self._lost(task, answer)
-            self._answered(by_call.pop(task.call), answer)
+            if answer.elsewhere is not None:
+                if self.elsewhere.add(task, answer.elsewhere):
+                    self.emit(announcements.elsewhere(by_call[task.call][0], answer.elsewhere.described))
+            elif not retries.takes(task, answer):
+                self._answered(by_call.pop(task.call), answer)
 
-    def _submit(self, executor: Executor, node: Node) -> Answer | None:
+    def _submit(self, executor: Executor, node: Node, again: Task | None = None) -> Answer | None:
         """Hand a call to the executor; a failure when its arguments are gone, or when nobody can ever run it."""
-        task, annotations = self._task(node), node.expression.annotations
+        task, annotations = again or self._task(node), node.expression.annotations
         try:
             for leaf in node.expression.leaves.values():
                 self.store.put_leaf(leaf)
@@ -238,19 +262,25 @@ class _Evaluation:
     def _finish(self, node: Node, answer: Answer) -> None:
         if answer.continued is not None:
             self._continued[node.expression.key] = answer
-            self.emit(_event("continued", node))
+            self.emit(announcements.continued(node))
             self.resolution.finish(node, rebuilt(answer.continued))
         else:
             outcome = answer.stored or answer.failed
             assert outcome is not None
             self.resolution.finish(node, outcome)
-            self.emit(_settled_event(node, answer))
+            self.emit(announcements.settled(node, answer))
         self._note_decided()
 
     def _note_decided(self, *, unless_known: bool = False) -> None:
         """Record what was demanded meanwhile; record and tell what got its outcome without running (or long after)."""
-        while self.resolution.found:
-            self.recorder.found(self.resolution.found.popleft(), unless_known=unless_known)
+        found = list(self.resolution.found)
+        self.resolution.found.clear()
+        for node in found:
+            self.recorder.found(node, unless_known=unless_known)
+        fresh = found[self._told :]
+        self._told = max(0, self._told - len(found))
+        if fresh:
+            self.emit(announcements.found(fresh))
         while self.resolution.decided:
             node = self.resolution.decided.popleft()
             answer = self._continued.pop(node.expression.key, None)
@@ -258,16 +288,22 @@ class _Evaluation:
                 self._conclude(node, answer)
             self.recorder.decided(node)
             if not node.inline:
-                self.emit(_settled_event(node, answer))
+                self.emit(announcements.settled(node, answer))
 
     def _conclude(self, node: Node, answer: Answer) -> None:
         """Record what became of a call whose operator returned an expression, now that this is known."""
         assert node.call is not None
         record = answer.record
         assert record is not None
+        if node.failed is not None:
+            failure = {name: getattr(node.failed, name) for name in ("kind", "exception", "message", "traceback")}
+            self.store.fail(node.call, {**record, "failure": failure})
+            return
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
             return
+        if node.volatile and not getattr(node.expression.operator, "impure", False):
+            node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()
         visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})
@@ -288,6 +324,8 @@ class _Evaluation:
             self.environment,
             format_digest(operator.code.digest),
             node.over_failure,
+            node.expression.annotations,
+            lease=self.settings.lease,
         )
 
     def _input(self, node: Node) -> StoredValue:
@@ -297,15 +335,14 @@ class _Evaluation:
         return self.store.put_encoded(node.encoded)
 
     def emit(self, event: dict[str, Any]) -> None:
-        """Tell the watcher, and keep the event for the log unless it is a mere tick."""
+        """Tell the log and the watcher."""
         event.setdefault("at", time.time())
-        if event["event"] not in ("tick", "progress", "planned"):
-            self.events.append(event)
+        self.log.append(event)
         self.watch(event)
 
     # Records
 
-    def _record_start(self, environment: StoredValue) -> None:
+    def _record_start(self, environment: StoredValue, drift: Policy) -> None:
         record = {
             "run": self.id,
             "target": self.target,
@@ -314,6 +351,9 @@ class _Evaluation:
             "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
+            "drift": drift,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
         }
         self.store.add(f"runs/{self.id}/start", record)
@@ -324,27 +364,24 @@ class _Evaluation:
         for root in self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
-        outcomes = {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
         if missing:
             took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+            counts, outcomes = self.resolution.counts(), self._outcomes()
             self.store.add(
-                f"runs/{self.id}/end",
-                {"outcomes": outcomes, "counts": self.resolution.counts(), "ran": self.ran, "seconds": took},
+                f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
             )
-            self._write_events()
 
-    def _write_events(self) -> None:
-        lines = (json.dumps(event, default=str, sort_keys=True) + "\n" for event in self.events)
-        with contextlib.suppress(StoreUnavailable):
-            self.store.files.replace(f"runs/{self.id}/events.jsonl", (line.encode() for line in lines))
+    def _outcomes(self) -> dict[str, str]:
+        return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
 
     def _report_drift(self, drift: Policy) -> None:
         for label, root in _labelled(self.roots):
             entry = labels.current(self.store, label)
             moves = drift == "accept" or label.moves
-            if entry is None or (entry.recipe != root.key and moves):
-                if self.resolution.nodes[root.key].digest is not None:
-                    labels.move(self.store, label, root.key, self.id)
+            node = self.resolution.nodes[root.key]
+            if entry is None or (moves and (entry.recipe, entry.value.digest) != (root.key, node.digest)):
+                if node.digest is not None:
+                    labels.move(self.store, label, root.key, self._input(node), self.id)
             elif entry.recipe != root.key:
                 changes = differences(
                     entry.recipe,
@@ -374,26 +411,6 @@ def _labelled(roots: tuple[Expression[Any], ...]) -> Iterator[tuple[Label, Expre
 
 def _root_record(root: Expression[Any]) -> dict[str, Any]:
     return {"recipe": format_digest(root.key), "label": str(root.label) if root.label else None}
-
-
-def _event(kind: str, node: Node, **facts: Any) -> dict[str, Any]:
-    call = format_digest(node.call) if node.call else None
-    return {"event": kind, "call": call, "recipe": format_digest(node.expression.key), "title": node.title, **facts}
-
-
-def _settled_event(node: Node, answer: Answer | None) -> dict[str, Any]:
-    outcome = node.outcome()
-    kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
-    seconds = answer.seconds if answer is not None else None
-    return _event(kind, node, how=node.how, seconds=seconds, reason=_reason(node, outcome))
-
-
-def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:
-    """Why there is no value: the failure in short, or which nodes failed (what befell them was told when it did)."""
-    if not isinstance(outcome, Skipped):
-        return outcome.summary if outcome is not None else None
-    titles = [culprit.title for culprit in node.culprits] or [found.operator for found in outcome.because]
-    return ", ".join(titles[:2]) + (f" and {len(titles) - 2} more" if len(titles) > 2 else "") + " failed"
 
 
 __all__ = ["Interrupted", "Plan", "evaluate", "plan"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marin_dsl import labels
-from marin_dsl.difference import differences, reasons
+from marin_dsl.difference import Change, differences, reasons
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
 from marin_dsl.node import Node
@@ -26,19 +26,29 @@ def explain(resolution: Resolution) -> dict[bytes, str]:
     if not wanted:
         return {}
     found: dict[bytes, str] = {}
-    new = {key: node.record for key, node in resolution.nodes.items()}
+    for changes in changed(resolution):
+        found |= reasons(changes)
+    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
+
+
+def changed(resolution: Resolution) -> Iterator[list[Change]]:
+    """For each root that has a label: how it differs from what was last run under that label."""
+    store = resolution.store
+
+    def recipe(key: bytes) -> dict[str, Any] | None:
+        node = resolution.nodes.get(key)
+        return store.recipe(key) if node is None else node.record
+
     for root in resolution.roots:
         earlier = baseline(store, root)
         if earlier is not None:
-            changes = differences(
+            yield differences(
                 earlier,
                 root.key,
                 store.recipe,
-                lambda key: new.get(key) or store.recipe(key),
+                recipe,
                 functools.partial(_definitions, resolution),
             )
-            found |= reasons(changes)
-    return {node.expression.key: found.get(node.expression.key) or _unchanged(store, node) for node in wanted}
 
 
 def _definitions(resolution: Resolution, key: bytes, record: Mapping[str, Any]) -> Mapping[str, str]:
@@ -61,13 +71,15 @@ def recorded_definitions(store: Store, record: Mapping[str, Any]) -> Mapping[str
 
 def _unchanged(store: Store, node: Node) -> str:
     """Why a node runs that is no changed form of an earlier one."""
+    if node.led is None:
+        return "not evaluated before"
     if node.call is not None and (failure := store.last_failure(node.call)) is not None:
         return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
     if node.call is not None and (because := store.skipped(node.call)) is not None:
         return f"tried again: it went on with what failed with {because[0]['exception'].rpartition('.')[2]}"
-    if store.call_of(node.expression.key) is not None:
-        return "it has no result: an earlier run was interrupted, or the result was deleted"
-    return "not evaluated before"
+    if node.volatile or node.led[1]:
+        return "it, or what it is made from, is asked for anew in each run"
+    return "it has no result: an earlier run was interrupted, or the result was deleted"
 
 
 def baseline(store: Store, root: Expression[Any]) -> bytes | None:

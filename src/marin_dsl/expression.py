@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from marin_dsl.operator import Operator
 
 T = TypeVar("T")
+U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
 _set = object.__setattr__  # expressions refuse every other way of setting
@@ -137,9 +139,32 @@ class Expression(Arithmetic, Generic[T_co]):
         resources: Mapping[str, float] | None = None,
         priority: int | None = None,
         title: str | None = None,
+        retries: int | None = None,
+        timeout: str | float | timedelta | None = None,
+        isolate: bool | None = None,
+        transient: type[BaseException] | Iterable[type[BaseException]] | None = None,
+        source: str | None = None,
     ) -> Expression[T_co]:
-        """The same expression with other annotations: how it is evaluated and called, never what it is."""
-        given = {"resources": resources and dict(resources), "priority": priority, "title": title}
+        """The same expression with other annotations: how it is evaluated and called, never what it is.
+
+        Args:
+            resources: what a worker must have free, such as `{"CPU": 2}`.
+            priority: larger runs earlier among what is ready.
+            title: what people call it.
+            retries: how often to try again after a timeout, a death or loss of the process, or a transient exception.
+            timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta; `math.inf` takes the operator's own away.
+            isolate: run it in a fresh process.
+            transient: classes of exceptions after which it is tried again.
+            source: where external data lies.
+
+        Raises:
+            ValueError: the timeout is no length of time, or the retries no number of times.
+            TypeError: another one is of the wrong type.
+        """
+        given = {
+            "resources": resources and dict(resources), "priority": priority, "title": title, "retries": retries,
+            "timeout": timeout, "isolate": isolate, "transient": transient, "source": source,
+        }  # fmt: skip
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 
@@ -152,6 +177,10 @@ class Expression(Arithmetic, Generic[T_co]):
             return _inline("slice", {"value": self, "start": key.start, "stop": key.stop, "step": key.step})
         return _inline("getitem", {"value": self, "key": key})
 
+    @overload
+    def recover(self, other: Expression[U]) -> Expression[T_co | U]: ...
+    @overload
+    def recover(self, other: U) -> Expression[T_co | U]: ...
     def recover(self, other: Any) -> Expression[Any]:
         """Its value, or that of `other` where it has none because something failed; `other` is demanded only then."""
         from marin_dsl.choices import recover

@@ -69,6 +69,11 @@ class Choice(InlineOperator):
     unread: bool = False
 
 
+@attrs.frozen(slots=False)
+class Recall(InlineOperator):
+    """The value that a label stands for in the store of the evaluation."""
+
+
 def _named(name: str) -> InlineOperator:
     return INLINE[name]
 

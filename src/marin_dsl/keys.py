@@ -27,6 +27,11 @@ def tagged_identity(identity: bytes, facts: bytes) -> bytes:
     return hashlib.sha256(b"marin-tagged-1\0" + identity + facts).digest() if facts else identity
 
 
+def volatile_key(call: bytes, run: bytes) -> bytes:
+    """The key of a call that is made anew in each run, in one run."""
+    return hashlib.sha256(b"marin-volatile-1\0" + call + run).digest()
+
+
 def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
     """The key of an application: with recipe keys for its references a recipe key, with value digests a call key."""
     return hashlib.sha256(_KEY_DOMAIN + identity + splice(payload, keys)).digest()

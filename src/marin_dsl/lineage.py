@@ -1,9 +1,10 @@
-"""Where a value came from: its ancestors, read from records alone, without the project's code."""
+"""Where a value came from and what was made from it, read from records alone, without the project's code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 
@@ -53,16 +54,193 @@ class Ancestor:
         return None if seen is None else store.get(StoredValue.from_record(seen))
 
 
+Status = Literal["ok", "failed", "inline", "not evaluated"]
+
+
+def recorded(store: Store, key: bytes) -> Ancestor:
+    """One expression.
+
+    Raises:
+        LookupError: the store has no record of it.
+    """
+    return _ancestor(store, key, _recipe(store, key))
+
+
+def _recipe(store: Store, key: bytes) -> dict[str, Any]:
+    found = store.recipe(key)
+    if found is None:
+        raise LookupError(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
+    return found
+
+
+@attrs.define(eq=False)
+class Branch:
+    """An expression of a lineage.
+
+    Attributes:
+        key: recipe key.
+        recipe: the recorded structure.
+        references: what it was made from, or what was made from it.
+    """
+
+    key: bytes
+    recipe: dict[str, Any]
+    references: list[Branch] = attrs.field(factory=list, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return str(self.recipe["title"])
+
+    @property
+    def inline(self) -> bool:
+        """Whether no result of it is kept."""
+        return bool(self.recipe["operator"]["inline"])
+
+
+def origins(store: Store, key: bytes) -> Branch:
+    """An expression with all that it was made from.
+
+    Raises:
+        LookupError: the store has no record of the expression.
+    """
+    recipes = dict(known({key: _recipe(store, key)}, store.recipe))
+    return _branches(key, recipes, {found: references(recipe) for found, recipe in recipes.items()})
+
+
+def uses(store: Store, key: bytes) -> Branch:
+    """An expression with all that was made from it: every record of the store is looked at.
+
+    Raises:
+        LookupError: the store has no record of the expression.
+    """
+    _recipe(store, key)
+    recipes = dict(_all_recipes(store))
+    users: dict[bytes, list[bytes]] = {}
+    for user, recipe in recipes.items():
+        for used in references(recipe):
+            users.setdefault(used, []).append(user)
+    return _branches(key, recipes, users)
+
+
+def _branches(root: bytes, recipes: Mapping[bytes, dict[str, Any]], edges: Mapping[bytes, Sequence[bytes]]) -> Branch:
+    """The branches that are reached from a root; iterative, each expression once."""
+    found = {root: Branch(root, recipes[root])}
+    stack = [root]
+    while stack:
+        branch = found[stack.pop()]
+        for key in dict.fromkeys(edges.get(branch.key, ())):
+            if key not in found and key in recipes:
+                found[key] = Branch(key, recipes[key])
+                stack.append(key)
+            if key in found:
+                branch.references.append(found[key])
+    return found[root]
+
+
+def _all_recipes(store: Store) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    for shard in store.files.names("recipes"):
+        for name in store.files.names(f"recipes/{shard}"):
+            if name.endswith(".json"):
+                key = bytes.fromhex(shard + name.removesuffix(".json"))
+                recipe = store.recipe(key)
+                if recipe is not None:
+                    yield key, recipe
+
+
+def every(root: Branch) -> Iterator[Branch]:
+    """A branch and all below it, each once, the nearest first."""
+    seen, queue = {root.key}, deque([root])
+    while queue:
+        branch = queue.popleft()
+        yield branch
+        for found in branch.references:
+            if found.key not in seen:
+                seen.add(found.key)
+                queue.append(found)
+
+
+def folded(root: Branch) -> Branch:
+    """A lineage without what is inline, the root aside: each call refers to the calls behind it."""
+    found = {branch.key: Branch(branch.key, branch.recipe) for branch in every(root)}
+    for branch in every(root):
+        if branch.inline and branch is not root:
+            continue
+        seen: set[bytes] = set()
+        stack = list(reversed(branch.references))
+        while stack:
+            other = stack.pop()
+            if other.key in seen:
+                continue
+            seen.add(other.key)
+            if other.inline:
+                stack.extend(reversed(other.references))
+            else:
+                found[branch.key].references.append(found[other.key])
+    return found[root.key]
+
+
+@attrs.frozen
+class Became:
+    """What became of an expression.
+
+    Attributes:
+        status: whether it has a value.
+        seconds: how long it ran.
+        run: id of the run that ran it.
+        digest: digest of its value.
+    """
+
+    status: Status
+    seconds: float | None = None
+    run: str | None = None
+    digest: str | None = None
+
+
+def became(store: Store, branch: Branch) -> Became:
+    """What became of an expression of a lineage."""
+    if branch.inline:
+        return Became("inline")
+    call = store.call_of(branch.key)
+    result = None if call is None else store.result(call)
+    record = result if call is None or result is not None else store.last_failure(call)
+    if record is None:
+        return Became("not evaluated")
+    seconds, run = record["provenance"]["seconds"], record["provenance"]["run"]
+    return Became("failed", seconds, run) if result is None else Became("ok", seconds, run, result["value"]["digest"])
+
+
+def dot(root: Branch, *, down: bool = False) -> str:
+    """A lineage as a graph in the language of Graphviz; arrows go from what was used to what was made.
+
+    Args:
+        root: of the lineage.
+        down: its references are what was made from it.
+    """
+    lines = ["digraph lineage {", "  rankdir=BT;", "  node [shape=box, fontname=monospace];"]
+    for branch in every(root):
+        shape = ", style=dashed" if branch.inline else ""
+        lines.append(f"  {_quoted(branch.key.hex()[:16])} [label={_quoted(branch.title)}{shape}];")
+    for branch in every(root):
+        for other in branch.references:
+            ends = (branch, other) if down else (other, branch)
+            lines.append("  " + " -> ".join(_quoted(end.key.hex()[:16]) for end in ends) + ";")
+    return "\n".join([*lines, "}"])
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
 def ancestors(store: Store, key: bytes) -> dict[bytes, Ancestor]:
     """An expression and everything below it, by recipe key.
 
     Raises:
         LookupError: the store has no record of the expression.
     """
-    root = store.recipe(key)
-    if root is None:
-        raise LookupError(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
-    return {found: _ancestor(store, found, recipe) for found, recipe in known({key: root}, store.recipe)}
+    roots = {key: _recipe(store, key)}
+    return {found: _ancestor(store, found, recipe) for found, recipe in known(roots, store.recipe)}
 
 
 def _ancestor(store: Store, key: bytes, recipe: dict[str, Any]) -> Ancestor:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from marin_dsl.inline import Choice
 from marin_dsl.node import How
 from marin_dsl.resolution import Resolution
 
@@ -19,6 +20,7 @@ class Plan:
         runs: expressions that would run, inputs first: recipe key, title, and whether a cut-off may still spare them.
         kept: titles of those whose recorded failure would be served.
         skipped: titles of those that would be skipped.
+        deciding: titles of those of which it is not known yet what they go on with, so that more may follow.
         reasons: why each of the `runs` would run.
     """
 
@@ -26,17 +28,20 @@ class Plan:
     runs: tuple[tuple[bytes, str, bool], ...]
     kept: tuple[str, ...]
     skipped: tuple[str, ...]
+    deciding: tuple[str, ...]
     reasons: Mapping[bytes, str]
 
     def __str__(self) -> str:
-        return "\n".join([self.counts, *(self._line(*run) for run in self.runs)])
+        then = [f"  then what {title} goes on with" for title in self.deciding]
+        return "\n".join([self.counts, *(self._line(*run) for run in self.runs), *then])
 
     @property
     def counts(self) -> str:
         """How many nodes would run, be served, keep their failures and be skipped, in words."""
         parts = [f"{len(self.runs)} to run", f"{len(self.hits)} served"]
         others = {"failures kept": len(self.kept), "skipped": len(self.skipped)}
-        return ", ".join(parts + [f"{number} {what}" for what, number in others.items() if number])
+        counted = ", ".join(parts + [f"{number} {what}" for what, number in others.items() if number])
+        return f"{counted}; more may follow" if self.deciding else counted
 
     def _line(self, key: bytes, name: str, undecided: bool) -> str:
         spared = "; spared if its inputs come out equal" if undecided and key in self.reasons else ""
@@ -45,10 +50,19 @@ class Plan:
 
 def plan_of(resolution: Resolution, reasons: Mapping[bytes, str]) -> Plan:
     """The plan that a resolution stands for before anything has run."""
-    nodes = [node for node in resolution.in_order() if not node.inline]
+    known = list(resolution.in_order())
+    nodes = [node for node in known if not node.inline]
+    deciding = [node for node in known if isinstance(node.expression.operator, Choice) and node.how is None]
 
     def titles(*hows: How) -> tuple[str, ...]:
         return tuple(node.title for node in nodes if node.how in hows)
 
     runs = tuple((node.expression.key, node.title, node.how is None) for node in nodes if node.how in ("run", None))
-    return Plan(titles("hit", "cutoff"), runs, titles("kept"), titles("skipped"), reasons)
+    return Plan(
+        titles("hit", "cutoff"),
+        runs,
+        titles("kept"),
+        titles("skipped"),
+        tuple(node.title for node in deciding),
+        reasons,
+    )

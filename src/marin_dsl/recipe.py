@@ -119,10 +119,21 @@ def _inline_title(name: str, found: Mapping[str, Any], by_key: Mapping[bytes, Ex
         role: _short_title(by_key[value.key]) if isinstance(value, Reference) else short(value)
         for role, value in found.items()
     }
-    if name == "getitem":
-        return f"{parts['value']}[{parts['key']}]"
-    if name == "field":
-        return f"{parts['value']}.{found['name']}"
+    match name:
+        case "getitem":
+            return f"{parts['value']}[{parts['key']}]"
+        case "field":
+            return f"{parts['value']}.{found['name']}"
+        case "when":
+            return f"when({parts['condition']}, {parts['then']}, {parts['otherwise']})"
+        case "recover":
+            return f"{parts['value']}.recover({parts['other']})"
+        case "map":
+            return f"{parts['each']}.map({parts['items']})"
+        case "at_least":
+            return f"at_least({found['n']}, {len(found['outcomes'])} expressions)"
+        case "nest":
+            return parts["value"]
     return f"{name}({', '.join(parts.values())})"
 
 
@@ -132,8 +143,7 @@ def _short_title(expression: Expression[Any]) -> str:
     if isinstance(expression.operator, Operator):
         return name
     inner = next(iter(expression.references), None)
-    innermost = inner.operator.name.rpartition(".")[2] if inner is not None else ""
-    return f"{name}({innermost})"
+    return name if inner is None else f"{name}({inner.operator.name.rpartition('.')[2]})"
 
 
 def short(value: Any, limit: int = 60) -> str:

@@ -10,17 +10,19 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from marin_dsl import labels
 from marin_dsl.choices import first_of
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression, arguments_of
-from marin_dsl.inline import Choice, InlineFunction
+from marin_dsl.inline import Choice, InlineFunction, Recall
 from marin_dsl.inline_values import InlineValues
-from marin_dsl.keys import recipe_key
+from marin_dsl.keys import recipe_key, volatile_key
 from marin_dsl.node import Node
 from marin_dsl.outcome import Blame, Failed
+from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.waits import Waits, check_order, merged
-from marin_dsl.worker import exception_name, exception_text, failure_of
+from marin_dsl.worker import failure_of
 
 
 class Resolution:
@@ -33,13 +35,17 @@ class Resolution:
         roots: the expressions that are wanted.
         store: where results are looked up.
         keep_failures: serve recorded failures instead of trying again.
+        run: the id of the run, which calls that are made anew in each run are known by.
 
     Raises:
         WaitsForItself: an expression waits for something that needs it.
     """
 
-    def __init__(self, roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False) -> None:
+    def __init__(
+        self, roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False, run: str = ""
+    ) -> None:
         self.roots = roots
+        self.run = run.encode()
         self.store = store
         self.keep_failures = keep_failures
         self.values = InlineValues(store)
@@ -89,7 +95,8 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline:
             return False
-        call = self.store.call_of(node.expression.key)
+        node.led = self.store.led_to(node.expression.key)
+        call = None if node.led is None or node.led[1] else node.led[0]
         record = None if call is None else self.store.result(call)
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
@@ -125,6 +132,7 @@ class Resolution:
         if not isinstance(operator, Choice):
             data = [self.nodes[reference.key] for reference in node.expression.references]
             node.over_failure = any(found.over_failure or found.outcome() is not None for found in data)
+            node.volatile = any(found.volatile for found in data)
         of_outcome = isinstance(operator, InlineFunction | Choice) and operator.of_outcome
         without = [found for found in (waits if of_outcome else inputs) if found.outcome() is not None]
         if without:
@@ -133,12 +141,16 @@ class Resolution:
             self._choose(node, operator, inputs[0])
         elif isinstance(operator, InlineFunction):
             self._compute(node, operator, inputs)
+        elif isinstance(operator, Recall):
+            self._recall(node)
         else:
             self._decide_call(node)
 
     def _decide_call(self, node: Node) -> None:
         digests = [self.nodes[reference.key].digest or b"" for reference in node.expression.references]
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
+        if getattr(node.expression.operator, "impure", False):
+            node.call, node.volatile = volatile_key(node.call, self.run), True
         record = self.store.result(node.call)
         if record is not None:
             node.how = "cutoff"
@@ -173,9 +185,17 @@ class Resolution:
         except Exception as error:
             node.failed = _failure(node, error)
 
+    def _recall(self, node: Node) -> None:
+        node.how, node.volatile = "inline", True
+        try:
+            node.stored(labels.recalled(self.store, arguments_of(node.expression)["label"]))
+        except LookupError as error:
+            node.failed = _failure(node, error)
+
     def _choose(self, node: Node, operator: Choice, first: Node) -> None:
         node.how = "inline"
         node.over_failure = first.over_failure or first.outcome() is not None
+        node.volatile = first.volatile
         try:
             if operator.of_outcome:
                 value = first.outcome() is None
@@ -287,6 +307,7 @@ class Resolution:
 def _adopt(node: Node, other: Node) -> None:
     """Give a node the outcome of the one that it goes on with."""
     node.over_failure = node.over_failure or other.over_failure or other.outcome() is not None
+    node.volatile = node.volatile or other.volatile
     node.value, node.encoded, node.digest = other.value, other.encoded, other.digest
     if other.outcome() is not None:
         node.skipped((other,))

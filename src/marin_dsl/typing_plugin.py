@@ -45,29 +45,33 @@ class OperatorPlugin(Plugin):
 
     def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
         """The signature of a call of an operator, with room for expressions."""
-        return self._call if fullname == f"{OPERATOR}.__call__" else None
+        return {f"{OPERATOR}.__call__": self._call, f"{OPERATOR}.map": self._map}.get(fullname)
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
         """What signatures are rewritten with has to be loaded wherever operators are."""
         return [(10, "marin_dsl.nests", -1)] if file.fullname == "marin_dsl.operator" else []
 
     def _call(self, context: MethodSigContext) -> FunctionLike:
-        operator, signature = context.type, context.default_signature
-        if not isinstance(operator, Instance) or len(operator.args) != 2:
-            return signature
-        # Of a generic function the variables are left open: a `T | Expression[T]` could be solved in two ways.
-        parameters, result = (get_proper_type(erase_typevars(argument)) for argument in operator.args)
-        if not isinstance(parameters, Parameters) or parameters.is_ellipsis_args:
-            return signature
-        return signature.copy_modified(
-            arg_types=[self._widened(kind) for kind in parameters.arg_types],
-            arg_kinds=parameters.arg_kinds,
-            arg_names=parameters.arg_names,
-            variables=(),
-            ret_type=self._expression(_evaluated(result)),
-            name=_called(context) or signature.name,
-            definition=None,  # else each complaint is followed by a note on `Operator.__call__`
+        found = _operator(context)
+        if found is None:
+            return context.default_signature
+        parameters, result = found
+        kinds = [self._widened(kind) for kind in parameters.arg_types]
+        return _signature(context, parameters, kinds, parameters.arg_names, self._expression(_evaluated(result)))
+
+    def _map(self, context: MethodSigContext) -> FunctionLike:
+        found = _operator(context)
+        if found is None or not found[0].arg_kinds or not found[0].arg_kinds[0].is_positional():
+            return context.default_signature
+        parameters, result = found
+        first, *others = parameters.arg_types
+        iterable = self._info("typing.Iterable")
+        items = UnionType.make_union(
+            [Instance(iterable, [self._widened(first)]), self._expression(Instance(iterable, [first]))]
         )
+        kinds = [items, *map(self._widened, others)]
+        many = Instance(self._info("builtins.list"), [_evaluated(result)])
+        return _signature(context, parameters, kinds, [None, *parameters.arg_names[1:]], self._expression(many))
 
     def _widened(self, kind: Type) -> Type:
         """What stands for a parameter of a type: it, an expression of it, or a container of such members."""
@@ -106,6 +110,32 @@ class OperatorPlugin(Plugin):
         assert found is not None, fullname
         assert isinstance(found.node, TypeInfo), fullname
         return found.node
+
+
+def _operator(context: MethodSigContext) -> tuple[Parameters, ProperType] | None:
+    """The parameters and the result of the operator that is called, where they are known."""
+    operator = context.type
+    if not isinstance(operator, Instance) or len(operator.args) != 2:
+        return None
+    # Of a generic function the variables are left open: a `T | Expression[T]` could be solved in two ways.
+    parameters, result = (get_proper_type(erase_typevars(argument)) for argument in operator.args)
+    if not isinstance(parameters, Parameters) or parameters.is_ellipsis_args:
+        return None
+    return parameters, result
+
+
+def _signature(
+    context: MethodSigContext, like: Parameters, kinds: list[Type], names: Sequence[str | None], result: Type
+) -> FunctionLike:
+    return context.default_signature.copy_modified(
+        arg_types=kinds,
+        arg_kinds=like.arg_kinds,
+        arg_names=list(names),
+        variables=(),
+        ret_type=result,
+        name=_called(context) or context.default_signature.name,
+        definition=None,  # else each complaint is followed by a note on the method of `Operator`
+    )
 
 
 def _evaluated(result: ProperType) -> Type:

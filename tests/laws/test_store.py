@@ -71,17 +71,17 @@ def served(store, value=VALUE):
 
 @contextlib.contextmanager
 def new_store(kind):
-    if kind == "memory":
-        yield Store(f"memory://{uuid.uuid4().hex}")
+    if kind in ("memory", "google"):
+        yield Store(f"{'memory://' if kind == 'memory' else 'gs://bucket/'}{uuid.uuid4().hex}")
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Store(Path(folder) / "store")
 
 
-@pytest.mark.parametrize("kind", ["local", "memory"])
+@pytest.mark.parametrize("kind", ["local", "memory", "google"])
 @pytest.mark.parametrize("error", [Stopped, StoreUnavailable])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_l19_a_commit_stopped_at_any_operation_leaves_the_whole_value_or_none(kind, error, when):
+def test_l19_a_commit_stopped_at_any_operation_leaves_the_whole_value_or_none(kind, error, when, bucket):
     at = 0
     while True:
         with new_store(kind) as store:

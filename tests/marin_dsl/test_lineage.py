@@ -14,7 +14,7 @@ import marin_dsl
 from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance
 from marin_dsl.encoding import parse_digest
 from marin_dsl.expression import walk
-from marin_dsl.lineage import ancestors, at_path, blamed
+from marin_dsl.lineage import ancestors, at_path, became, blamed, dot, every, folded, origins, recorded, uses
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +115,60 @@ def test_lineage_leads_back_to_literals_with_matching_digests(store):
         inputs = [found[key].result["value"]["digest"] for key in ancestor.references]
         assert ancestor.result["inputs"] == inputs
     assert digest(outcome.value) == outcome.digest
+
+
+def test_origins_and_uses_are_each_others_mirror(store):
+    one, two = train(0.1), train(0.2)
+    root = f(f(one), f(one, two), f(two)["x"])
+    other = f(f(one), 7)
+    evaluate(root, other, store=store, debug=True)
+    up = {branch.key: branch for branch in every(origins(store, root.key))}
+    assert set(up) == {expression.key for expression in walk(root)}
+    assert [found.key for found in up[f(one, two).key].references] == [one.key, two.key]
+    down = {branch.key: branch for branch in every(uses(store, one.key))}
+    assert set(down) == {one.key, f(one).key, f(one, two).key, root.key, other.key}
+    assert {found.key for found in down[f(one).key].references} == {root.key, other.key}
+
+
+def test_a_folded_lineage_refers_through_what_is_inline(store):
+    root = f(attempt(train(0.1)["loss"]), train(0.1), train(0.2)["loss"] + 1)
+    evaluate(root, store=store, debug=True)
+    found = folded(origins(store, root.key))
+    assert [branch.key for branch in found.references] == [train(0.1).key, train(0.2).key]
+    assert not any(branch.inline for branch in every(found))
+
+
+def test_what_became_of_each_is_read_from_records(store):
+    root = f(train(5.0), train(0.1)["loss"])
+    evaluate(root, store=store, debug=True)
+    found = {branch.title: became(store, branch) for branch in every(origins(store, root.key))}
+    statuses = {title: what.status for title, what in found.items()}
+    assert statuses == {
+        "f": "not evaluated",
+        "train(lr=5.0)": "failed",
+        "train(lr=0.1)": "ok",
+        "train['loss']": "inline",
+    }
+    assert found["train(lr=0.1)"].digest.startswith("sha256:")
+
+
+def test_a_chain_of_any_length_has_a_lineage(store):
+    root = f(0)
+    for _ in range(300):
+        root = f(root)
+    evaluate(root, store=store, debug=True)
+    assert sum(1 for _ in every(origins(store, root.key))) == 301
+    assert sum(1 for _ in every(uses(store, f(0).key))) == 301
+    assert dot(origins(store, root.key)).count("->") == 300
+
+
+def test_titles_with_quotes_are_text_in_a_graph(store):
+    root = f(1).with_(title='a "quoted"\nbackslash \\ title')
+    evaluate(root, store=store, debug=True)
+    assert r'[label="a \"quoted\"\nbackslash \\ title"]' in dot(origins(store, root.key))
+
+
+@pytest.mark.parametrize("ask", [origins, uses, recorded])
+def test_nothing_is_made_up_about_what_is_not_recorded(store, ask):
+    with pytest.raises(LookupError, match="evaluate it first"):
+        ask(store, f(1).key)

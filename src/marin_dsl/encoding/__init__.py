@@ -6,7 +6,7 @@ path to the part that has none.
 """
 
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, Leaf, LeafMissing, ReadLeaf
-from marin_dsl.encoding.reader import Named, Undecodable, decode
+from marin_dsl.encoding.reader import Named, Undecodable, decode, leaves_of
 from marin_dsl.encoding.registry import Unencodable, encodable, register_codec
 from marin_dsl.encoding.writer import (
     Encoded,
@@ -35,6 +35,7 @@ __all__ = [
     "encode",
     "encode_with_leaves",
     "format_digest",
+    "leaves_of",
     "parse_digest",
     "register_codec",
 ]

@@ -196,3 +196,26 @@ _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
     tags.EXPRESSION: _read_expression,
     tags.SIMPLE: _read_simple,
 }
+
+
+def leaves_of(data: bytes) -> dict[bytes, int]:
+    """Digests and sizes of the large leaves that canonical bytes refer to; nothing is read or built.
+
+    Raises:
+        Undecodable: the bytes are no encoding.
+    """
+    found: dict[bytes, int] = {}
+
+    def tag(number: int, content: Any) -> object:
+        if number == tags.LEAF:
+            leaf = _read_leaf(_Reading(None, None, True, True), content)
+            found[leaf.digest] = leaf.size
+        return object()  # a tuple that is a key of a dict would be a list here, which cannot be one
+
+    items = Items(data, tag)
+    try:
+        items.next()
+        items.finish()
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise Undecodable(f"these {len(data)} bytes are no encoded value: {error}") from error
+    return found

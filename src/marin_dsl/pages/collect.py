@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from marin_dsl import lineage
 from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.failures import place
 from marin_dsl.lineage import Ancestor
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
@@ -105,20 +105,8 @@ def _error(ancestor: Ancestor) -> ErrorEvidence | None:
     if failed is None:
         return None
     return ErrorEvidence(
-        failed.kind, failed.exception, failed.message, failed.traceback, _place(failed.traceback), failed.attempts
+        failed.kind, failed.exception, failed.message, failed.traceback, place(failed.traceback), failed.attempts
     )
-
-
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
-
-
-def _place(traceback: str) -> str:
-    """Where in the code the exception was raised: the last frame, with the last two parts of its path."""
-    frames = list(_FRAME.finditer(traceback))
-    if not frames:
-        return ""
-    last = frames[-1]
-    return f"{'/'.join(last['file'].split('/')[-2:])}:{last['line']} in {last['name']}"
 
 
 def _seconds(store: Store, page: Page, found: Mapping[bytes, Ancestor], key: bytes) -> dict[tuple[str | int, ...], Any]:

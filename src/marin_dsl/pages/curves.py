@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from marin_dsl.pages import quantities
+from marin_dsl import quantities
 from marin_dsl.pages.content import Curves, Series
 
 AXES = ("tokens", "steps", "seconds")

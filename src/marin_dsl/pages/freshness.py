@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from marin_dsl import quantities
 from marin_dsl.encoding import encode_with_leaves
 from marin_dsl.pages.content import Page
 from marin_dsl.pages.evidence import Evidence
@@ -52,9 +53,9 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _renderer() -> str:
-    """The digest of this package's files and the version of the library that draws curves."""
+    """The digest of this package's files, how it writes numbers, and the version of the library that draws curves."""
     hasher = hashlib.sha256(importlib.metadata.version("bokeh").encode())
-    for path in sorted(Path(__file__).parent.rglob("*")):
+    for path in [Path(quantities.__file__), *sorted(Path(__file__).parent.rglob("*"))]:
         if path.suffix in (".py", ".j2", ".css", ".js"):
             hasher.update(path.read_bytes())
     return hasher.hexdigest()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import attrs
 
-from marin_dsl.pages import quantities
+from marin_dsl import quantities
 from marin_dsl.pages.clusters import topological
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
 

@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_dsl.pages import curves, differences, freshness, graph, nodes, prose, quantities, tables
+from marin_dsl import quantities
+from marin_dsl.pages import curves, differences, freshness, graph, nodes, prose, tables
 from marin_dsl.pages.content import Curves, Differences, Page, Prose, Samples, Section, Table
 from marin_dsl.pages.evidence import Cost, Evidence
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from marin_dsl.pages import quantities
+from marin_dsl import quantities
 from marin_dsl.pages.content import Cell, Column, Interval, Missing, Table
 
 Mark: TypeAlias = Literal["", "best", "tied"]

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
+import re
 import stat
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Any, BinaryIO, Protocol
 
 
 class StoreUnavailable(RuntimeError):
@@ -29,6 +27,10 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """The whole file, or None when there is none."""
+        ...
+
+    def pieces(self, path: str) -> Iterator[bytes] | None:
+        """The whole file in pieces, read as they are taken; None when there is none."""
         ...
 
     def create(self, path: str, data: bytes) -> bool:
@@ -56,16 +58,18 @@ class Files(Protocol):
         ...
 
 
-_OTHER = "choose another store with --store or MARIN_STORE"
+OTHER = "choose another store with --store or MARIN_STORE"
+"""What can always be done about a store that does not work."""
+
 _ADVICE = {
-    errno.ENOSPC: f"the disk is full: free some space, or {_OTHER}",
-    errno.EDQUOT: f"the disk quota is used up: free some space, or {_OTHER}",
-    errno.EROFS: f"the file system is read-only: {_OTHER}",
-    errno.EACCES: f"permission denied: make the folder accessible, or {_OTHER}",
-    errno.EPERM: f"permission denied: make the folder accessible, or {_OTHER}",
-    errno.ENOTDIR: f"a part of the path is a file, not a folder: {_OTHER}",
-    errno.EEXIST: f"a part of the path is a file, not a folder: {_OTHER}",
-    errno.EISDIR: f"there is a folder where a file belongs: remove it, or {_OTHER}",
+    errno.ENOSPC: f"the disk is full: free some space, or {OTHER}",
+    errno.EDQUOT: f"the disk quota is used up: free some space, or {OTHER}",
+    errno.EROFS: f"the file system is read-only: {OTHER}",
+    errno.EACCES: f"permission denied: make the folder accessible, or {OTHER}",
+    errno.EPERM: f"permission denied: make the folder accessible, or {OTHER}",
+    errno.ENOTDIR: f"a part of the path is a file, not a folder: {OTHER}",
+    errno.EEXIST: f"a part of the path is a file, not a folder: {OTHER}",
+    errno.EISDIR: f"there is a folder where a file belongs: remove it, or {OTHER}",
 }
 
 
@@ -75,8 +79,12 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
     advice = _ADVICE.get(number) if isinstance(number, int) else None
     if advice is None:
         reason = getattr(error, "strerror", None) or error
-        advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {_OTHER}"
+        advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {OTHER}"
     return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}")
+
+
+_PART = r"(?!\.\.?(?:/|\Z))[^/\\\0]+"
+_INSIDE = re.compile(f"{_PART}(?:/{_PART})*")
 
 
 def checked(path: str) -> str:
@@ -85,7 +93,7 @@ def checked(path: str) -> str:
     Raises:
         ValueError: it is empty, absolute, or leads out of the store.
     """
-    if not path or any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path or "\\" in path:
+    if not _INSIDE.fullmatch(path):
         raise ValueError(f"{path!r} is no path below a store: join names by `/`, without `.`, `..` or a leading `/`")
     return path
 
@@ -103,44 +111,65 @@ class LocalFiles:
     def _at(self, path: str) -> Path:
         return self.root / checked(path)
 
+    def _place(self, path: str) -> str:
+        return f"{self.url}/{checked(path)}"  # a `Path` would cost more than most operations with it
+
     def read(self, path: str) -> bytes | None:
+        place = self._place(path)
+        try:
+            with open(place, "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.url, path, "read", error) from error
+
+    def pieces(self, path: str) -> Iterator[bytes] | None:
         with self._complaining("read", path):
             try:
-                return self._at(path).read_bytes()
+                return self._pieces(path, self._at(path).open("rb"))
             except FileNotFoundError:
                 return None
+
+    def _pieces(self, path: str, stream: BinaryIO) -> Iterator[bytes]:
+        with self._complaining("read", path), stream:
+            while piece := stream.read(1 << 20):
+                yield piece
 
     def create(self, path: str, data: bytes) -> bool:
-        with self._complaining("write", path), self._temporary(path, (data,)) as temporary:
-            try:
-                os.link(temporary, self._at(path))
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    raise StoreUnavailable(
-                        f"store {self.url}: the file system has no hard links, and without them two writers are not "
-                        f"safe: {_OTHER}"
-                    ) from error
-                raise
-            return True
+        place = self._place(path)
+        try:
+            return _create(place, data)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise StoreUnavailable(
+                    f"store {self.url}: the file system has no hard links, and without them two writers are not "
+                    f"safe: {OTHER}"
+                ) from error
+            raise unavailable(self.url, path, "write", error) from error
 
     def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        with self._complaining("write", path), self._temporary(path, chunks) as temporary:
-            os.replace(temporary, self._at(path))
+        place = self._place(path)
+        try:
+            with _temporary(place, chunks) as temporary:
+                os.replace(temporary, place)
+        except OSError as error:
+            raise unavailable(self.url, path, "write", error) from error
 
     def size(self, path: str) -> int | None:
-        with self._complaining("read", path):
-            try:
-                found = self._at(path).stat()
-                return found.st_size if stat.S_ISREG(found.st_mode) else None
-            except FileNotFoundError:
-                return None
+        place = self._place(path)
+        try:
+            found = os.stat(place)
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.url, path, "read", error) from error
 
     def names(self, folder: str) -> list[str]:
         with self._complaining("list", folder):
             try:
-                return _visible(os.listdir(self._at(folder)))
+                return visible(os.listdir(self._at(folder)))
             except FileNotFoundError:
                 return []
 
@@ -152,25 +181,6 @@ class LocalFiles:
         return self._at(path)
 
     @contextlib.contextmanager
-    def _temporary(self, path: str, chunks: Iterable[Any]) -> Iterator[Path]:
-        """A private file with the content, in the folder of `path`; gone afterwards whatever happens."""
-        folder = self._at(path).parent
-        temporary = folder / temporary_name()
-        try:
-            try:
-                descriptor = _open_new(temporary)
-            except FileNotFoundError:
-                _make_folder(folder)
-                descriptor = _open_new(temporary)
-            with open(descriptor, "wb", buffering=0) as stream:
-                for chunk in chunks:
-                    _write_all(stream, chunk)
-            yield temporary
-        finally:
-            with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
-                temporary.unlink()
-
-    @contextlib.contextmanager
     def _complaining(self, doing: str, path: str) -> Iterator[None]:
         try:
             yield
@@ -178,15 +188,89 @@ class LocalFiles:
             raise unavailable(self.url, path, doing, error) from error
 
 
+def _create(place: str, data: bytes) -> bool:
+    """Make a file with the content, unless there is one."""
+    folder = os.path.dirname(place)
+    try:
+        descriptor = _open_nameless(folder)
+    except FileNotFoundError:
+        _make_folder(Path(folder))
+        descriptor = _open_nameless(folder)
+    if descriptor is None:
+        with _temporary(place, (data,)) as temporary:
+            return _link(temporary, place)
+    with open(descriptor, "wb", buffering=0) as stream:
+        _write_all(stream, data)
+        # A file without a name gets its first one from the place where the system shows open files.
+        return _link(f"/proc/self/fd/{descriptor}", place)
+
+
+def _link(source: str, place: str) -> bool:
+    try:
+        os.link(source, place, src_dir_fd=_descriptor_of_root(), follow_symlinks=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+@functools.cache
+def _descriptor_of_root() -> int:
+    # Python calls `linkat`, which alone follows the link in /proc, only when it is given a folder to start from.
+    return os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _open_nameless(folder: str) -> int | None:
+    """A new file in a folder that nobody sees, and that vanishes unless it gets a name; None where there are none.
+
+    It spares the folder two changes for each file that is made.
+    """
+    if not _nameless_files():
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            return None
+        raise
+
+
+@functools.cache
+def _nameless_files() -> bool:
+    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+
+
+@contextlib.contextmanager
+def _temporary(place: str, chunks: Iterable[Any]) -> Iterator[str]:
+    """A private file with the content, in the folder of `place`; gone afterwards whatever happens."""
+    folder = os.path.dirname(place)
+    temporary = f"{folder}/{temporary_name()}"
+    try:
+        try:
+            descriptor = _open_new(temporary)
+        except FileNotFoundError:
+            _make_folder(Path(folder))
+            descriptor = _open_new(temporary)
+        with open(descriptor, "wb", buffering=0) as stream:
+            for chunk in chunks:
+                _write_all(stream, chunk)
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
+            os.unlink(temporary)
+
+
 _TEMPORARY = ".temporary-"
 
 
 def temporary_name() -> str:
     """A name that nobody else uses and that no listing shows."""
-    return f"{_TEMPORARY}{uuid.uuid4().hex}"
+    return f"{_TEMPORARY}{os.urandom(16).hex()}"
 
 
-def _visible(names: Iterable[str]) -> list[str]:
+def visible(names: Iterable[str]) -> list[str]:
+    """The names that are no temporary ones, sorted."""
     return sorted(name for name in names if not name.startswith(_TEMPORARY))
 
 
@@ -197,7 +281,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _open_new(path: Path) -> int:
+def _open_new(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
@@ -205,78 +289,6 @@ def _write_all(stream: Any, chunk: Any) -> None:
     rest = memoryview(chunk)
     while rest:
         rest = rest[stream.write(rest) :]
-
-
-CONDITIONAL_CREATE = frozenset({"memory"})
-"""Protocols on which the conditional create of a record has been tested."""
-
-_IN_MEMORY = threading.Lock()  # fsspec's memory looks first and writes then: two threads could both create
-
-
-class RemoteFiles:
-    """A prefix of an fsspec file system."""
-
-    def __init__(self, url: str) -> None:
-        import fsspec
-
-        self.url = url.rstrip("/")
-        protocol = url.partition("://")[0]
-        if protocol not in CONDITIONAL_CREATE:
-            raise StoreUnavailable(
-                f"store {url}: `{protocol}` is not one of the file systems on which two writers are safe "
-                f"({', '.join(sorted(CONDITIONAL_CREATE))}, or a local folder); choose another store"
-            )
-        self.fs, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-
-    def read(self, path: str) -> bytes | None:
-        return self._call("read", path, lambda place: bytes(self.fs.cat_file(place)))
-
-    def create(self, path: str, data: bytes) -> bool:
-        def make(place: str) -> bool:
-            try:
-                with _IN_MEMORY:
-                    self.fs.pipe_file(place, data, mode="create")
-            except FileExistsError:
-                if self.fs.isfile(place):
-                    return False
-                raise  # a part of the path is a file
-            return True
-
-        return self._present("write", path, make)
-
-    def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        # One PUT of the whole content: object stores show it whole or not at all.
-        self._present("write", path, lambda place: self.fs.pipe_file(place, b"".join(chunks)))
-
-    def size(self, path: str) -> int | None:
-        found = self._call("read", path, self.fs.info)
-        return int(found["size"]) if found is not None and found["type"] == "file" else None
-
-    def names(self, folder: str) -> list[str]:
-        found = self._call("list", folder, lambda place: self.fs.ls(place, detail=False))
-        return _visible(name.rstrip("/").rpartition("/")[2] for name in found or ())
-
-    def remove(self, path: str) -> None:
-        self._call("remove", path, self.fs.rm_file)
-
-    def local(self, path: str) -> Path | None:
-        return None
-
-    def _call(self, doing: str, path: str, action: Callable[[str], T]) -> T | None:
-        """What the action gives, or None when there is nothing at the path."""
-        try:
-            return action(f"{self.root}/{checked(path)}")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
-
-    def _present(self, doing: str, path: str, action: Callable[[str], T]) -> T:
-        """What the action gives; that something is not there is an error like others."""
-        try:
-            return action(f"{self.root}/{checked(path)}")
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
 
 
 def open_files(url: str) -> Files:
@@ -287,4 +299,12 @@ def open_files(url: str) -> Files:
     """
     if url.startswith("file://"):
         url = url.removeprefix("file://")
-    return RemoteFiles(url) if "://" in url else LocalFiles(Path(url).expanduser().absolute())
+    if "://" not in url:
+        return LocalFiles(Path(url).expanduser().absolute())
+    if url.startswith(("gs://", "gcs://")):
+        from marin_dsl.store.google import GoogleFiles
+
+        return GoogleFiles(url)
+    from marin_dsl.store.remote import RemoteFiles
+
+    return RemoteFiles(url)

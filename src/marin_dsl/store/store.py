@@ -9,6 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import mmap
+import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,20 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name
+from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
 
 INLINE_LIMIT = 1024
 """Bytes up to which a manifest is kept in its record instead of in a blob."""
+
+
+IN_MEMORY_LIMIT = 32 << 20
+"""Bytes up to which a leaf of a store that is not local is read into memory instead of into a temporary file."""
+
+
+_FORMAT = json.dumps({"schema": SCHEMA}).encode()
+_UNFINISHED = frozenset(_FORMAT[:length] for length in range(len(_FORMAT)))
+"""What a writer that was stopped may leave, where file systems do not keep their promise (a power failure)."""
 
 
 class ContentDamaged(LeafMissing):
@@ -90,13 +102,15 @@ class Store:
             StoreUnavailable: it cannot be read or written, is damaged, or was written by a later version.
         """
         data = self.files.read("format.json")
-        if data is None:
-            if writing:
-                self.files.create("format.json", json.dumps({"schema": SCHEMA}).encode())
-                data = self.files.read("format.json")
-            else:
+        if data is None or data in _UNFINISHED:
+            if not writing:
                 return
-        schema = _schema(data or b"")
+            if data is None:
+                self.files.create("format.json", _FORMAT)
+            else:
+                self.files.replace("format.json", (_FORMAT,))
+            data = self.files.read("format.json") or _FORMAT
+        schema = _schema(data)
         if schema is None:
             raise StoreUnavailable(
                 f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
@@ -170,8 +184,10 @@ class Store:
             raise ContentDamaged(f"store {self.url}: the value {format_digest(stored.digest)} is damaged in its record")
         return stored.inline
 
-    def read_leaf(self, digest: bytes, size: int) -> Path | bytes:
+    def read_leaf(self, digest: bytes, size: int) -> Path | bytes | memoryview:
         """A large leaf: a file on the local disk, else its bytes; verified.
+
+        What is large and elsewhere comes into a file without a name, which is mapped and goes with the last reader.
 
         Raises:
             LeafMissing: it is gone or damaged.
@@ -179,7 +195,7 @@ class Store:
         path = _place("blobs", digest)
         local = self.files.local(path)
         if local is None:
-            return self._read_blob(digest)
+            return self._read_blob(digest) if size <= IN_MEMORY_LIMIT else self._fetch(digest)
         try:
             found = Leaf.of_file(local)
         except OSError as error:
@@ -187,6 +203,24 @@ class Store:
         if found.digest != digest:
             raise ContentDamaged(self._set_aside(digest))
         return local
+
+    def _fetch(self, digest: bytes) -> memoryview:
+        path = _place("blobs", digest)
+        pieces = self.files.pieces(path)
+        if pieces is None:
+            raise LeafMissing(self._gone(digest))
+        hasher = hashlib.sha256()
+        try:
+            with tempfile.TemporaryFile() as copy:
+                for piece in pieces:
+                    hasher.update(piece)
+                    copy.write(piece)
+                if hasher.digest() != digest:
+                    raise ContentDamaged(self._set_aside(digest))
+                copy.flush()
+                return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise unavailable(self.url, path, f"keep a local copy in {tempfile.gettempdir()} of", error) from error
 
     def _read_blob(self, digest: bytes) -> bytes:
         data = self.files.read(_place("blobs", digest))
@@ -234,12 +268,16 @@ class Store:
         Returns:
             The record that is visible now: this one, or an earlier one.
         """
-        path = _place("results", call, ".json")
-        if self.files.create(path, write_record(record)):
-            return record
+        path, data = _place("results", call, ".json"), write_record(record)
+        for pause in (*_PAUSES, 0.0):
+            if self.files.create(path, data):
+                return record
+            if self.files.size(path) is not None:
+                break
+            time.sleep(pause)  # it was removed meanwhile, or is not seen yet
         found = self.result(call)
         if found is None:
-            self.files.replace(path, (write_record(record),))  # what is there is damaged, or its value is gone
+            self.files.replace(path, (data,))  # what is there is damaged, or its value is gone
             return record
         if found["value"]["digest"] != record["value"]["digest"]:
             self.add(f"conflicts/{call.hex()}", record)
@@ -300,14 +338,19 @@ class Store:
             self.files.replace(path, (data,))
 
     def call_of(self, key: bytes) -> bytes | None:
-        """The call key that a recipe led to, if it was resolved."""
-        record = self.read(_place("recipes", key, ".call"))
-        return None if record is None else parse_digest(record["call"])
+        """The call key that a recipe led to last, if it was resolved."""
+        led = self.led_to(key)
+        return None if led is None else led[0]
 
-    def put_call(self, key: bytes, call: bytes) -> None:
+    def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
+        """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
+        record = self.read(_place("recipes", key, ".call"))
+        return None if record is None else (parse_digest(record["call"]), record["volatile"])
+
+    def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        if self.call_of(key) != call:
-            self.files.replace(_place("recipes", key, ".call"), (write_record({"call": format_digest(call)}),))
+        record = write_record({"call": format_digest(call), "volatile": volatile})
+        self.files.replace(_place("recipes", key, ".call"), (record,))
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
@@ -318,6 +361,10 @@ class Store:
         """Record which expression a recipe went on with; the latest wins."""
         if self.continuation(key) != other:
             self.files.replace(_place("recipes", key, ".next"), (write_record({"recipe": format_digest(other)}),))
+
+
+_PAUSES = tuple(0.01 * 2**turn for turn in range(8))
+"""Seconds to wait between looks at a file that is there and is not seen."""
 
 
 def _schema(data: bytes) -> int | None:

@@ -1,5 +1,6 @@
 """Arrays as values: content and dtype, never layout; large ones are referred to, not copied."""
 
+import contextlib
 import tracemalloc
 
 import ml_dtypes
@@ -8,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_dsl.encoding import Unencodable, decode, encode, encode_with_leaves
+from marin_dsl.encoding import Undecodable, Unencodable, decode, encode, encode_with_leaves, leaves_of
 from marin_dsl.encoding.arrays import LazyArray
-from marin_dsl.testing import arrays, same
+from marin_dsl.testing import arrays, same, values
 
 ML_DTYPES = [name for name in vars(ml_dtypes) if isinstance(getattr(ml_dtypes, name), type) and name[1] != "o"]
 ML_DTYPES = [name for name in ML_DTYPES if issubclass(getattr(ml_dtypes, name), np.generic)]
@@ -232,3 +233,22 @@ def test_an_array_read_from_a_buffer_that_can_be_written_is_read_only():
     back = decode(encode(np.arange(20_000.0)), read_leaf=lambda digest, size: memoryview(content))
     with pytest.raises(ValueError, match="read-only"):
         back[0] = 1
+
+
+@given(values())
+def test_the_leaves_of_a_value_are_found_without_reading_or_building_anything(value):
+    large = {"a": [np.arange(10_000.0), ("x" * 70_000, b"y" * 70_000)], (1, "key"): value}
+    encoded = encode_with_leaves(large)
+    assert leaves_of(encoded.data) == {leaf.digest: leaf.size for leaf in encoded.leaves.values()}
+    assert leaves_of(encode(value)) == {leaf.digest: leaf.size for leaf in encode_with_leaves(value).leaves.values()}
+
+
+@given(st.binary(max_size=60))
+def test_the_leaves_of_bytes_that_are_no_value_are_none_or_refused(data):
+    with contextlib.suppress(Undecodable):
+        assert isinstance(leaves_of(data), dict)
+
+
+def test_bytes_that_are_no_value_are_refused_when_their_leaves_are_asked_for():
+    with pytest.raises(Undecodable, match=r"^these 1 bytes are no encoded value: they end after 1 bytes"):
+        leaves_of(b"\x82")

@@ -172,8 +172,9 @@ def test_a_file_system_on_which_two_writers_are_not_safe_is_refused():
     with pytest.raises(StoreUnavailable) as caught:
         Store("ftp://host/store")
     assert str(caught.value) == (
-        "store ftp://host/store: `ftp` is not one of the file systems on which two writers are safe (memory, or a "
-        "local folder); choose another store"
+        "store ftp://host/store: `ftp` is not one of the file systems on which two writers are safe (gs, memory, or a "
+        "local folder); choose another store, or say how to create conditionally there with "
+        "`marin_dsl.store.conditional_create`"
     )
 
 

@@ -339,7 +339,18 @@ def test_a_store_of_a_later_version_is_refused(store):
         )
 
 
-DAMAGED = [b"", b"{", b"[]", b"1", b"{}", b'{"schema": null}', b'{"schema": "1"}', b'{"schema": 0}',
+UNFINISHED = [b"", b"{", b'{"schema": ']
+
+
+@pytest.mark.parametrize("content", UNFINISHED, ids=range(len(UNFINISHED)))
+def test_a_format_file_whose_writing_was_stopped_is_written_anew(store, content):
+    store.files.create("format.json", content)
+    store.check()
+    store.check(writing=True)
+    assert json.loads(store.files.read("format.json")) == {"schema": SCHEMA}
+
+
+DAMAGED = [b"{x", b"[]", b"1", b"{}", b'{"schema": null}', b'{"schema": "1"}', b'{"schema": 0}',
            b'{"schema": true}', b'{"schema": 1.5}', b'{"schema": -1}', b"\xff", b"[" * 50_000]  # fmt: skip
 
 

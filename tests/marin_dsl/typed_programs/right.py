@@ -2,7 +2,22 @@
 
 from typing import Any, Literal, assert_type
 
-from marin_dsl import Expression, Failed, Ok, Skipped, attempt, evaluate, grid
+from marin_dsl import (
+    Expression,
+    Failed,
+    Ok,
+    Skipped,
+    after,
+    at_least,
+    attempt,
+    evaluate,
+    external,
+    grid,
+    recall,
+    replicate,
+    tagged,
+    when,
+)
 from marin_dsl.grid import Grid
 from tests.marin_dsl.typed_programs.operators import (
     Corpus,
@@ -70,6 +85,25 @@ table(runs)
 table(runs.where(seed=0))
 anything(0, runs)
 assert_type(runs.map(attempt), Grid[Expression[Ok[Model] | Failed | Skipped]])
+
+assert_type(when(model.field("loss") < 1, model, model), Expression[Model])
+assert_type(when(True, model, corpus), Expression[Model | Corpus])
+assert_type(when(model["good"], model, None), Expression[Model | None])
+assert_type(model.recover(Model(1.0)), Expression[Model])
+assert_type(model.recover(corpus), Expression[Model | Corpus])
+assert_type(at_least(1, [model, model]), Expression[list[Model]])
+assert_type(at_least(1, runs), Expression[list[Model]])
+assert_type(after(model, corpus, tokenizer), Expression[Model])
+assert_type(tagged(model, machine="a"), Expression[Model])
+assert_type(replicate(model, 3), list[Expression[Model]])
+assert_type(read.map(["a", "b"]), Expression[list[Corpus]])
+assert_type(train.map([corpus, Corpus("a")], tokenizer=tokenizer, lr=0.1), Expression[list[Model]])
+assert_type(train_tokenizer.map(read.map(["a", "b"]), size=4), Expression[list[Tokenizer]])
+assert_type(countdown.map([1, 2]), Expression[list[int]])
+train(read.map(["a"])[0], tokenizer, lr=0.1)
+mix(read.map(["a"]), {})
+anything(external("/data"), [external("memory://data", digest=64 * "0")])
+train(recall("corpus@1.0"), tokenizer, lr=0.1)
 
 # Evaluation gives outcomes of the type.
 outcome = evaluate(model, store="memory://types", debug=True)

@@ -2,7 +2,7 @@
 
 from typing import assert_type
 
-from marin_dsl import attempt, evaluate, grid
+from marin_dsl import after, at_least, attempt, evaluate, grid, when
 from tests.marin_dsl.typed_programs.operators import (
     Corpus,
     Model,
@@ -48,6 +48,17 @@ collect([attempt(corpus)])  # E: Argument 1 to "attempt" has incompatible type "
 table(grid(name=["a"])(lambda name: read(name)))  # E: got "Expression[Corpus]", expected "Model | Expression[Model]"
 assert_type(train(corpus, tokenizer, lr=0.1), Model)  # E: Expression is of type "Expression[Model]", not "Model"
 attempt(Tokenizer(1))  # E: Argument 1 to "attempt" has incompatible type "Tokenizer"
+read.map([1])  # E: List item 0 has incompatible type "int"; expected "str | Expression[str]"
+read.map(corpora)  # E: Argument 1 to "map" has incompatible type "list[Expression[Corpus]]"
+read.map(["a"], size=3)  # E: Unexpected keyword argument "size" for "map"
+train.map([corpus], tokenizer=corpus, lr=0.1)  # E: Argument "tokenizer" to "map" has incompatible type
+train(read.map(["a"]), tokenizer, lr=0.1)  # E: Argument 1 to "train" has incompatible type "Expression[list[Corpus]]"
+train(model.recover(corpus), tokenizer, lr=0.1)  # E: Argument 1 to "train" has incompatible type
+train(when(True, model, model), tokenizer, lr=0.1)  # E: incompatible type "Expression[Model]"
+train(after(model, corpus), tokenizer, lr=0.1)  # E: Argument 1 to "after" has incompatible type "Expression[Model]"
+when("yes", model, model)  # E: No overload variant of "when" matches
+at_least("1", [model])  # E: Argument 1 to "at_least" has incompatible type "str"; expected "int"
+at_least(1, [1.0])  # E: Argument 2 to "at_least" has incompatible type "list[float]"
 loss = evaluate(model).value.los  # E: "Model" has no attribute "los"; maybe "loss"?
 evaluate(model, wrokers=2)  # E: wrokers
 loss = model.loss  # E: "Expression[Model]" has no attribute

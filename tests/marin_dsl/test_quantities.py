@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_dsl.pages import quantities
+from marin_dsl import quantities
 
 
 @pytest.mark.parametrize(

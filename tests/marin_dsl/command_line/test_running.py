@@ -2,77 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import shlex
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
 
 from marin_dsl import provenance
-from marin_dsl.command_line import main
-
-MODULE = """
-    from marin_dsl import op, grid, attempt
-    from marin_dsl.pages import Page, Prose
-
-    @op(version="1")
-    def double(n: int) -> int:
-        return 2 * n
-
-    @op(version="1")
-    def fail(n: int) -> int:
-        raise ValueError(f"no {n}")
-
-    @op(version="1")
-    def write(title: str, parts: list) -> Page:
-        return Page(title, "Does it work?", "It does.", "Yes.", (Prose("Parts", str(parts)),))
-
-    good = double(double(1))
-    bad = double(fail(3))
-    sweep = grid(n=[1, 2, 3])(lambda n: double(n))
-    number = 3
-    page = write("A page", [good, attempt(bad)]).named("a-page", "1.0")
-    again = write("Another page", [good]).named("a-page", "2.0")
-    broken = write("Broken", [bad]).named("broken", "1.0")
-    long = double(double(double(1))).with_(title="x" * 300)
-"""
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch) -> Path:
-    """A folder with a small module, which is the working directory."""
-    monkeypatch.setattr(provenance, "environment", environment)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "pyproject.toml").touch()
-    write_module("experiment", MODULE)
-    yield tmp_path
-    for name in ("experiment", "gallery", "gallery.first_model", "wrong"):
-        sys.modules.pop(name, None)
-
-
-def environment(project: Path) -> dict:
-    return {
-        "python": "3", "implementation": "CPython", "platform": "here", "processor": "one", "cores": 1,
-        "memory": None, "packages": {}, "commit": None, "patch": "", "untracked": [],
-    }  # fmt: skip
-
-
-def write_module(name: str, text: str) -> None:
-    Path(f"{name}.py").write_text(textwrap.dedent(text))
-    sys.modules.pop(name, None)
-    importlib.invalidate_caches()
-
-
-def marin(*words: str) -> Result:
-    return CliRunner().invoke(main, list(words), prog_name="marin")
+from tests.marin_dsl.command_line.project import document, marin, write_module
 
 
 def test_run_prints_outcomes_and_exits_0_when_all_is_well(project):
@@ -240,23 +179,32 @@ def test_the_output_of_a_program_has_no_escape_codes_and_long_titles_do_not_brea
     assert any("x" * 300 in line for line in done.output.splitlines())
 
 
-def commands() -> dict[str, click.Command]:
-    return dict(main.commands)
+def test_a_run_can_be_a_document_and_then_its_view_is_on_standard_error():
+    done = marin("run", "experiment:good", "experiment:bad", "--debug", "--json")
+    assert done.exit_code == 1
+    assert "✓ double(n=1)" in done.stderr
+    good, bad = document("run", "experiment:good", "experiment:bad", "--debug", code=1)["outcomes"]
+    assert (good["outcome"], good["digest"][:7], good["label"]) == ("ok", "sha256:", None)
+    assert (bad["outcome"], bad["because"][0]["exception"]) == ("skipped", "ValueError")
+    (failed,) = document("run", "experiment:fail_alone", "--debug", code=1)["outcomes"]
+    assert (failed["outcome"], failed["kind"], failed["message"]) == ("failed", "raised", "no 7")
 
 
-@pytest.mark.parametrize("name", sorted(commands()))
-def test_the_help_of_each_command_has_an_example_that_runs(name, project):
-    (project / "gallery").mkdir()
-    (project / "gallery" / "__init__.py").touch()
-    write_module("gallery/first_model", MODULE)
-    shown = marin(name, "--help")
-    assert shown.exit_code == 0
-    example = re.search(r"Example: (marin .*)", shown.output)
-    assert example is not None, f"marin {name} --help shows no example"
-    program, *words = shlex.split(example[1])
-    assert (program, words[0]) == ("marin", name)
-    done = marin(*words, *(["--debug"] if name != "plan" else []))
-    assert done.exit_code == 0, done.output
+def test_a_plan_can_be_a_document(project):
+    found = document("plan", "experiment:good")
+    assert [(run["title"], run["reason"], run["undecided"]) for run in found["run"]] == [
+        ("double(n=1)", "not evaluated before", False),
+        ("double(double)", "not evaluated before", True),
+    ]
+    assert (found["served"], found["store"]) == ([], str(project / ".marin"))
+    marin("run", "experiment:good", "--debug")
+    assert document("plan", "experiment:good")["served"] == ["double(double)"]
+
+
+def test_a_page_can_be_a_document():
+    found = document("page", "experiment:page", "--debug")
+    assert [Path(place).name for place in found["pages"]] == ["a-page.html"]
+    assert found["outcomes"][0]["label"] == "a-page@1.0"
 
 
 def test_help_and_version():

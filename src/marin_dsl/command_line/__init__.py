@@ -1,0 +1,50 @@
+"""The `marin` command: thin; every command is one call into the other rooms."""
+
+from __future__ import annotations
+
+import click
+
+from marin_dsl.command_line.asking import lineage, show, why
+from marin_dsl.command_line.completion import completion
+from marin_dsl.command_line.health import doctor
+from marin_dsl.command_line.records import failures, log
+from marin_dsl.command_line.running import page, plan, run
+from marin_dsl.operator import installed_version
+
+FAMILIES: dict[str, tuple[click.Command, ...]] = {
+    "Evaluate": (plan, run, page),
+    "Ask about one thing": (show, why, lineage),
+    "Look through the records": (failures, log),
+    "Look after the store": (doctor,),
+    "Set up": (completion,),
+}
+
+
+class _Families(click.Group):
+    """A group whose help lists its commands by what they are for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.commands)
+        for family, commands in FAMILIES.items():
+            with formatter.section(family):
+                formatter.write_dl([(f"{found.name:<{width}}", found.short_help or "") for found in commands])
+
+
+@click.group(cls=_Families, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(installed_version("marin-dsl"), message="marin %(version)s")
+def main() -> None:
+    """Run experiments that are written as expressions, and see where their numbers came from.
+
+    A TARGET is `package.module:name` or `path/to/file.py:name`, where name is an expression or a grid of them. What is
+    recorded is also found by its label, NAME@VERSION, or by a DIGEST, of which the first digits are enough.
+
+    Exit codes: 0 all is well, 1 something failed, 2 wrong usage, 3 the store cannot be used, 130 interrupted. Commands
+    that only report exit with 0 whatever they report; `doctor` with 1 when something is wrong.
+    """
+
+
+for family in FAMILIES.values():
+    for command in family:
+        main.add_command(command)
+
+__all__ = ["main"]

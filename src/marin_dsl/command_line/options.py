@@ -1,0 +1,41 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from marin_dsl.command_line.completion import complete_subjects, complete_targets
+from marin_dsl.settings import Settings
+from marin_dsl.store import Store
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+store_option: Decorator = click.option(
+    "--store", metavar="URL", help="Where results are kept. Default: $MARIN_STORE, else .marin/."
+)
+json_option: Decorator = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document (see docs/commands.md)."
+)
+keep_failures_option: Decorator = click.option(
+    "--keep-failures", is_flag=True, help="Serve recorded failures instead of trying again."
+)
+targets_argument: Decorator = click.argument(
+    "targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=complete_targets
+)
+subject_argument: Decorator = click.argument(
+    "subject", metavar="TARGET|NAME@VERSION|DIGEST", shell_complete=complete_subjects
+)
+
+
+def opened(url: str | None) -> Store:
+    """The store that was named, or the default one, if this version can read it.
+
+    Raises:
+        StoreUnavailable: it cannot be read.
+    """
+    store = Store(url or Settings.read().store)
+    store.check()
+    return store

@@ -1,0 +1,160 @@
+"""The commands that evaluate: what would run, run it, and render what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
+from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, targets_argument
+from marin_dsl.command_line.printing import document
+from marin_dsl.encoding import format_digest
+from marin_dsl.evaluate import evaluate as evaluate_roots
+from marin_dsl.evaluate import plan as plan_roots
+from marin_dsl.expression import Expression
+from marin_dsl.grid import contents
+from marin_dsl.outcome import Failed, Ok, Outcome
+from marin_dsl.plan import Plan
+from marin_dsl.recipe import title
+from marin_dsl.settings import Settings
+from marin_dsl.store import Store
+from marin_dsl.target import resolve
+
+
+def _running(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--workers", type=click.IntRange(min=1), help="Run in that many processes instead of threads."),
+        click.option("--scheduler", metavar="ADDRESS", help="Run on an existing Dask scheduler."),
+        click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
+        click.option("--accept", is_flag=True, help="Move a label whose recipe has changed to the new recipe."),
+        keep_failures_option,
+        json_option,
+        store_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="what would run, and why; nothing is run")
+@targets_argument
+@keep_failures_option
+@json_option
+@store_option
+def plan(targets: tuple[str, ...], store: str | None, keep_failures: bool, as_json: bool) -> None:
+    """Show what would run, and why; nothing is run and nothing written.
+
+    Example: marin plan gallery.first_model:page
+    """
+    with complaints():
+        found = opened(store)
+        planned = plan_roots(*map(resolve, targets), store=found, keep_failures=keep_failures)
+        if as_json:
+            document("plan", found.url, **_planned(planned))
+        else:
+            click.echo(str(planned))
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    runs = [
+        {"recipe": format_digest(key), "title": title, "reason": plan.reasons.get(key), "undecided": undecided}
+        for key, title, undecided in plan.runs
+    ]
+    return {"run": runs, "served": plan.hits, "kept": plan.kept, "skipped": plan.skipped}
+
+
+@click.command(short_help="evaluate, and say what became of it")
+@targets_argument
+@_running
+def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
+    """Evaluate targets and print what became of them.
+
+    Example: marin run gallery.first_model:page
+    """
+    with complaints():
+        roots = [found for target in targets for found in contents(resolve(target))]
+        outcomes = _evaluate(roots, targets, settings, quiet=as_json)
+        if as_json:
+            url = Store(settings["store"] or Settings.read().store).url
+            document("run", url, outcomes=_outcomes(roots, outcomes))
+        else:
+            for outcome in outcomes:
+                click.echo(repr(outcome))
+    sys.exit(OK if all(isinstance(outcome, Ok) for outcome in outcomes) else FAILED)
+
+
+@click.command(short_help="evaluate pages and render them as HTML")
+@targets_argument
+@_running
+@click.option("--site", default="site", show_default=True, type=click.Path(path_type=Path), help="Folder of the pages.")
+def page(targets: tuple[str, ...], site: Path, store: str | None, as_json: bool, **settings: Any) -> None:
+    """Evaluate pages, render them as static HTML, and print where they are.
+
+    Example: marin page gallery.first_model:page --site site
+    """
+    from marin_dsl.pages.publish import NotAPage, publish
+
+    with complaints(NotAPage):
+        opened_store = Store(store or Settings.read().store)
+        expressions = [found for target in targets for found in contents(resolve(target))]
+        outcomes = _evaluate(expressions, targets, settings | {"store": opened_store}, quiet=as_json)
+        done = [(expression, found) for expression, found in zip(expressions, outcomes, strict=True) if _is_ok(found)]
+        pages = [found.value for _, found in done]
+        with _writing(site):
+            places = publish([expression for expression, _ in done], pages, site, opened_store)
+        if as_json:
+            document("page", opened_store.url, outcomes=_outcomes(expressions, outcomes), pages=list(map(str, places)))
+        else:
+            for place in places:
+                click.echo(f"page: {place}")
+    sys.exit(OK if len(done) == len(outcomes) else FAILED)
+
+
+def _outcomes(roots: Sequence[Expression[Any]], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [_outcome(root, outcome) for root, outcome in zip(roots, outcomes, strict=True)]
+
+
+def _outcome(root: Expression[Any], outcome: Outcome) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "recipe": format_digest(root.key),
+        "title": title(root),
+        "label": str(root.label) if root.label is not None else None,
+        "outcome": type(outcome).__name__.lower(),
+    }
+    if isinstance(outcome, Ok):
+        return {**found, "digest": outcome.digest}
+    if isinstance(outcome, Failed):
+        return {**found, "kind": outcome.kind, "exception": outcome.exception, "message": outcome.message}
+    return {**found, "because": list(outcome.because)}
+
+
+def _is_ok(outcome: Outcome) -> bool:
+    if not isinstance(outcome, Ok):
+        click.echo(f"marin: there is no page: {outcome.summary}", err=True)
+    return isinstance(outcome, Ok)
+
+
+def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, Any], *, quiet: bool) -> tuple[Any, ...]:
+    """Evaluate with a view of what happens; where standard output is for a document, on standard error."""
+    from marin_dsl.progress import Report
+
+    report = Report(Console(highlight=False, stderr=quiet))
+    drift: Any = "accept" if settings.pop("accept") else "advise"
+    try:
+        found = evaluate_roots(*roots, **settings, drift=drift, watch=report, target=" ".join(targets))
+    finally:
+        report.close()
+    return found if isinstance(found, tuple) else (found,)
+
+
+@contextlib.contextmanager
+def _writing(site: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        stop(f"cannot write pages to {site}: {error.strerror or error}; choose another folder with --site", USAGE)

@@ -1,0 +1,101 @@
+"""What belongs together in a store: a record and its values, an expression and its leaves, a label and its closure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import leaves_of, parse_digest
+from marin_dsl.keys import splice
+from marin_dsl.store.files import Files
+from marin_dsl.store.store import Store, StoredValue
+
+
+def place(kind: str, digest: bytes, suffix: str = "") -> str:
+    """The path of what is kept under a digest or a key."""
+    digits = digest.hex()
+    return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"
+
+
+def values_in(record: Any) -> Iterator[StoredValue]:
+    """Every stored value that a record names: its value, its observations, a listing, an environment."""
+    if isinstance(record, Mapping):
+        if set(record) == {"digest", "inline", "leaves"}:
+            yield StoredValue.from_record(dict(record))
+            return
+        record = list(record.values())
+    if isinstance(record, list):
+        for part in record:
+            yield from values_in(part)
+
+
+def blobs_of(value: StoredValue) -> dict[bytes, int | None]:
+    """Digests of the blobs of a value and their sizes; the size of a manifest is not recorded."""
+    manifest = {} if value.inline is not None else {value.digest: None}
+    return {**manifest, **dict(value.leaves)}
+
+
+def blobs_in(record: Any) -> dict[bytes, int | None]:
+    """Digests and sizes of all blobs that a record names."""
+    return {digest: size for value in values_in(record) for digest, size in blobs_of(value).items()}
+
+
+def references(recipe: Mapping[str, Any]) -> list[bytes]:
+    """Keys of the expressions that a recorded one refers to."""
+    return [parse_digest(key) for key in recipe["references"]]
+
+
+def literal_leaves(recipe: Mapping[str, Any]) -> dict[bytes, int]:
+    """Digests and sizes of the large literals among the arguments of a recorded expression."""
+    payload = tuple(base64.b64decode(piece) for piece in recipe["payload"])
+    return leaves_of(splice(payload, references(recipe)))
+
+
+@attrs.frozen(eq=False)
+class Recorded:
+    """One expression as a store knows it.
+
+    Attributes:
+        key: recipe key.
+        recipe: its structure.
+        call: the call that it led to, if it was resolved.
+        continued: the expression that it went on with, if it did.
+    """
+
+    key: bytes
+    recipe: dict[str, Any]
+    call: bytes | None
+    continued: bytes | None
+
+
+def closure(store: Store, keys: Iterable[bytes]) -> dict[bytes, Recorded | None]:
+    """Expressions, everything below them, and what they went on with; None for what the store has no record of."""
+    found: dict[bytes, Recorded | None] = {}
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        if key in found:
+            continue
+        recipe = store.recipe(key)
+        if recipe is None:
+            found[key] = None
+            continue
+        met = found[key] = Recorded(key, recipe, store.call_of(key), store.continuation(key))
+        waiting += references(recipe)
+        waiting += [met.continued] if met.continued is not None else []
+    return found
+
+
+def label_folders(files: Files, kind: str = "labels") -> Iterator[tuple[str, str]]:
+    """The labels of a store as people write them, `name@version`, and the folders of their logs."""
+    waiting = [kind]
+    while waiting:
+        folder = waiting.pop()
+        for name in files.names(folder):
+            if name.startswith("@"):
+                yield f"{folder.removeprefix(kind).lstrip('/')}{name}", f"{folder}/{name}"
+            else:
+                waiting.append(f"{folder}/{name}")

@@ -1,0 +1,254 @@
+"""Labels with all that they stand for, from one store to another: what the target has is not moved again.
+
+Blobs come before the results that name them and labels last, so that a copy that was interrupted has left no result
+without its value and no label without its experiment; the next one goes on from where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, literal_leaves, place
+from marin_dsl.store.records import read_record
+from marin_dsl.store.store import ContentDamaged, Store
+
+_AT_ONCE = 8
+
+
+class LabelUnknown(LookupError):
+    """A label that is to be copied is not in the store."""
+
+
+class LabelDiverged(ValueError):
+    """A label stands for something else in the store that it is to be copied to."""
+
+
+@attrs.frozen
+class Copied:
+    """What a copy moved.
+
+    Attributes:
+        labels: the labels that were copied, as `name@version`.
+        blobs: how many blobs were moved.
+        bytes: how large they were together.
+        records: how many records were moved.
+        missing: what belongs to the labels and is not in the source, or is damaged there.
+    """
+
+    labels: tuple[str, ...]
+    blobs: int
+    bytes: int
+    records: int
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = ", ".join(self.labels) or "no label"
+        moved = f"{named}: {self.records} records and {self.blobs} blobs ({self.bytes} bytes) moved"
+        return "\n".join([moved, *(f"  missing: {what}" for what in self.missing)])
+
+
+def copy(source: Store, target: Store, labels: Sequence[str] | None = None) -> Copied:
+    """Copy labels with their recipes, calls, results, values, failures and runs.
+
+    Args:
+        source: where they are.
+        target: where they are to be; it is made if it is not there.
+        labels: which, as `name@version`; all by default.
+
+    Raises:
+        LabelUnknown: a label is not in the source.
+        LabelDiverged: a label of the target is not the beginning of the source's; nothing was copied.
+        StoreUnavailable: one of the stores cannot be read or written.
+    """
+    source.check()
+    target.check(writing=True)
+    known = dict(label_folders(source.files))
+    for label in labels or ():
+        if label not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise LabelUnknown(f"store {source.url} has no label {label}; it has {there}")
+    chosen = sorted(known if labels is None else dict.fromkeys(labels))
+    return _Copier(source, target).run(chosen, [known[label] for label in chosen])
+
+
+class _Copier:
+    def __init__(self, source: Store, target: Store) -> None:
+        self.source, self.target = source, target
+        # What was moved, told by several threads: sizes of blobs by digest, and paths of records.
+        self.blobs: dict[bytes, int] = {}
+        self.records: list[str] = []
+        self.guards: dict[bytes, threading.Lock] = {}
+        self.missing: list[str] = []
+        self.runs: set[str] = set()
+
+    def run(self, labels: list[str], folders: list[str]) -> Copied:
+        logs = {folder: self.log(folder) for folder in folders}
+        for label, folder in zip(labels, folders, strict=True):
+            self.check_label(label, folder, logs[folder])
+        histories = [f"history/{folder.removeprefix('labels/')}" for folder in folders]
+        logs |= {folder: self.log(folder) for folder in histories}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = closure(self.source, self.roots(logs))
+            for moved in pool.map(self.expression, found.items()):
+                self.runs |= moved
+            for _ in pool.map(self.run_of, sorted(self.runs)):
+                pass
+        for folder, entries in logs.items():
+            self.entries(folder, entries)
+        missing = tuple(sorted(set(self.missing)))
+        return Copied(tuple(labels), len(self.blobs), sum(self.blobs.values()), len(self.records), missing)
+
+    def log(self, folder: str) -> dict[str, bytes]:
+        """The intact records of a log, as they are in their files."""
+        found = ((name, self.source.files.read(f"{folder}/{name}")) for name in self.source.files.names(folder))
+        return {name: data for name, data in found if data is not None and read_record(data) is not None}
+
+    def check_label(self, label: str, folder: str, entries: dict[str, bytes]) -> None:
+        for name in self.target.files.names(folder):
+            if self.target.read(f"{folder}/{name}") is None:
+                continue
+            if self.target.files.read(f"{folder}/{name}") != entries.get(name):
+                raise LabelDiverged(
+                    f"{label} has another history in {self.target.url} than in {self.source.url} (entry "
+                    f"{name.partition('.')[0].lstrip('0')}); copy it the other way, or give one of them another version"
+                )
+
+    def roots(self, logs: dict[str, dict[str, bytes]]) -> Iterator[bytes]:
+        """What the labels stand for or stood for, and what was last evaluated under them."""
+        for folder, entries in logs.items():
+            wanted = list(entries.values())[-1:] if folder.startswith("history/") else entries.values()
+            for data in wanted:
+                record = read_record(data)
+                assert record is not None
+                self.runs.add(record["run"])
+                yield parse_digest(record["recipe"])
+
+    def expression(self, item: tuple[bytes, Recorded | None]) -> set[str]:
+        """Copy one expression with what became of it; the runs that it was evaluated in."""
+        key, found = item
+        if found is None:
+            self.missing.append(f"expression {format_digest(key)}: there is no record of it")
+            return set()
+        self.move_blobs({**blobs_in(found.recipe), **literal_leaves(found.recipe)}.items(), found.recipe["title"])
+        runs = self.call(found.call, found.recipe["title"]) if found.call is not None else set()
+        self.record(place("recipes", key, ".json"))
+        for suffix, content in ((".call", found.call), (".next", found.continued)):
+            if content is not None:
+                self.record(place("recipes", key, suffix), latest=True)
+        return runs
+
+    def call(self, call: bytes, title: str) -> set[str]:
+        runs = set()
+        record = self.source.result(call)
+        if record is not None and self.result(call, record, title):
+            runs |= _runs(record)
+        elif record is None and self.source.files.size(place("results", call, ".json")) is not None:
+            self.missing.append(f"result of {title}: its value is gone, or its record is damaged")
+        for kind in ("failures", "conflicts"):
+            runs |= self.attempts(f"{kind}/{call.hex()}", title)
+        if self.source.skipped(call) is not None:
+            self.record(place("skips", call, ".json"), latest=True)
+        return runs
+
+    def result(self, call: bytes, record: dict[str, Any], title: str) -> bool:
+        there = self.target.result(call)
+        if there is not None and there["value"]["digest"] == record["value"]["digest"]:
+            return True
+        if not self.move_blobs(blobs_in(record).items(), title):
+            return False
+        if there is None:
+            self.target.commit(call, record)
+            self.records.append(place("results", call))
+        else:
+            self.append(f"conflicts/{call.hex()}", record)
+        return True
+
+    def attempts(self, folder: str, title: str) -> set[str]:
+        runs = set()
+        for data in self.log(folder).values():
+            record = read_record(data)
+            assert record is not None
+            if self.move_blobs(blobs_in(record).items(), title):
+                self.append(folder, record)
+            runs |= _runs(record)
+        return runs
+
+    def append(self, folder: str, record: dict[str, Any]) -> None:
+        """Add a record to a log of the target, unless it is there under whatever number."""
+        there = (self.target.read(f"{folder}/{name}") for name in self.target.files.names(folder))
+        if record not in there:
+            self.target.add(folder, record)
+            self.records.append(folder)
+
+    def record(self, path: str, *, latest: bool = False) -> None:
+        """Copy a record's file; one that the target has already stays, unless the latest counts."""
+        data = self.source.files.read(path)
+        if read_record(data) is None or data is None:
+            return
+        there = self.target.files.read(path)
+        if there == data or (not latest and read_record(there) is not None):
+            return
+        if there is not None or not self.target.files.create(path, data):
+            self.target.files.replace(path, (data,))
+        self.records.append(path)
+
+    def run_of(self, run: str) -> None:
+        """Copy the records of a run, with the environment that they name."""
+        for part in ("start", "end"):
+            for name, data in self.log(f"runs/{run}/{part}").items():
+                self.move_blobs(blobs_in(read_record(data)).items(), f"run {run}")
+                self.record(f"runs/{run}/{part}/{name}")
+        segments = (f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events"))
+        for path in (f"runs/{run}/events.jsonl", *segments):
+            events = self.source.files.read(path)
+            if events is not None and self.target.files.read(path) != events:
+                self.target.files.replace(path, (events,))
+                self.records.append(path)
+
+    def entries(self, folder: str, entries: dict[str, bytes]) -> None:
+        for name in entries:
+            if self.target.read(f"{folder}/{name}") is None:
+                self.record(f"{folder}/{name}")
+
+    def move_blobs(self, blobs: Iterable[tuple[bytes, int | None]], title: str) -> bool:
+        """Copy blobs that the target does not have; whether all of them are there now."""
+        there = [self.blob(digest, size, title) for digest, size in blobs]  # also after one that is missing
+        return all(there)
+
+    def blob(self, digest: bytes, size: int | None, title: str) -> bool:
+        path = place("blobs", digest)
+        with self.guards.setdefault(digest, threading.Lock()):  # several expressions may have it
+            there = self.target.files.size(path)
+            if there is not None and there == (self.source.files.size(path) if size is None else size):
+                return True
+            pieces = self.source.files.pieces(path)
+            try:
+                if pieces is None:
+                    raise ContentDamaged("is gone")
+                self.target.files.replace(path, _verified(pieces, digest))
+            except ContentDamaged as error:
+                self.missing.append(f"blob {format_digest(digest)} of {title} {error}")
+                return False
+            self.blobs[digest] = self.target.files.size(path) or 0
+            return True
+
+
+def _verified(pieces: Iterable[bytes], digest: bytes) -> Iterator[bytes]:
+    hasher = hashlib.sha256()
+    for piece in pieces:
+        hasher.update(piece)
+        yield piece
+    if hasher.digest() != digest:
+        raise ContentDamaged("is damaged")
+
+
+def _runs(record: dict[str, Any]) -> set[str]:
+    run = record.get("provenance", {}).get("run")
+    return {run} if isinstance(run, str) else set()

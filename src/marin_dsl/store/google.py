@@ -1,0 +1,186 @@
+"""Stores on Google Cloud Storage, through gcsfs: its session, its credentials and its retries.
+
+An object is written by one request (or one resumable upload, for large ones) and appears whole at its end. A new one is
+created on condition that its generation is 0, which is how Google says that there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from marin_dsl.store.files import OTHER, StoreUnavailable, checked, unavailable, visible
+from marin_dsl.store.remote import PIECE, RemoteFiles, gathered
+
+
+class GoogleFiles(RemoteFiles):
+    """A prefix of a bucket.
+
+    Zonal buckets are written by another protocol than the one that is spoken here, and refuse.
+    """
+
+    def __init__(self, url: str) -> None:
+        # The class of gcsfs's own package asks a second service for the kind of the bucket before every operation.
+        from gcsfs.core import GCSFileSystem
+
+        # gcsfs logs a traceback of every request that failed; the complaint below says what matters of it.
+        logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+        self.url = url.rstrip("/")
+        self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
+        if not self.bucket:
+            raise StoreUnavailable(f"store {url} names no bucket: write gs://bucket/folder")
+        if prefix:
+            checked(prefix)
+        self.fs: Any = GCSFileSystem(use_listings_cache=False)
+        self.root = f"{self.bucket}/{prefix}" if prefix else self.bucket
+        self._bucket_seen = False
+
+    def create(self, path: str, data: bytes) -> bool:
+        # A reply can be lost and the request repeated: then what is in the way is our own, and carries this mark.
+        mark, place = uuid.uuid4().hex, self._place(path)
+        with self._complaining("write", path):
+            try:
+                self._upload(place, data, mark, ifGenerationMatch="0")
+            except FileExistsError:
+                return self._mark(place) == mark
+            return True
+
+    def replace(self, path: str, chunks: Iterable[Any]) -> None:
+        pieces = gathered(chunks)
+        first = next(pieces, b"")
+        if len(first) < PIECE:
+            with self._complaining("write", path):
+                self._upload(self._place(path), first, uuid.uuid4().hex)
+        else:
+            self._replace_in_pieces(path, first, pieces)
+
+    def size(self, path: str) -> int | None:
+        found = self._found("read", path, self._resource)
+        return None if found is None else int(found["size"])
+
+    def names(self, folder: str) -> list[str]:
+        return visible(self._found("list", folder, lambda place: list(self._listed(place))) or ())
+
+    def _key(self, place: str) -> str:
+        return place.partition("/")[2]
+
+    def _resource(self, place: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.fs.call("GET", "b/{}/o/{}", self.bucket, self._key(place), json_out=True)
+        return found
+
+    def _mark(self, place: str) -> str | None:
+        try:
+            mark: str | None = self._resource(place).get("metadata", {}).get("writer")
+        except FileNotFoundError:  # removed meanwhile
+            return None
+        return mark
+
+    def _listed(self, place: str) -> Iterator[str]:
+        prefix, page = f"{self._key(place)}/", None
+        while True:
+            found = self.fs.call(
+                "GET", "b/{}/o", self.bucket, prefix=prefix, delimiter="/", pageToken=page, json_out=True
+            )
+            yield from (item["name"].removeprefix(prefix) for item in found.get("items", ()))
+            yield from (name.removeprefix(prefix).rstrip("/") for name in found.get("prefixes", ()))
+            page = found.get("nextPageToken")
+            if page is None:
+                return
+
+    @property
+    def _uploads(self) -> str:
+        return self.fs.base.replace("/storage/v1/", "/upload/storage/v1/") + "b/{}/o"
+
+    def _upload(self, place: str, data: bytes, mark: str, **condition: str) -> None:
+        """One request with the whole content; the boundary between its parts is one that no content contains."""
+        about = json.dumps({"name": self._key(place), "metadata": {"writer": mark}})
+        body = b"\r\n".join(
+            [
+                f"--{mark}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{about}\r\n--{mark}".encode(),
+                b"Content-Type: application/octet-stream\r\n",
+                data,
+                f"--{mark}--".encode(),
+            ]
+        )
+        headers = {"Content-Type": f"multipart/related; boundary={mark}"}
+        self.fs.call(
+            "POST", self._uploads, self.bucket, uploadType="multipart", headers=headers, data=body, **condition
+        )
+
+    def _replace_in_pieces(self, path: str, first: bytes, pieces: Iterator[bytes]) -> None:
+        with self._complaining("write", path):
+            location = self._begun(self._place(path))
+        try:
+            offset, piece = 0, first
+            while piece:
+                following = next(pieces, b"")
+                total = "*" if following else str(offset + len(piece))
+                with self._complaining("write", path):
+                    self._send(location, piece, offset, total)
+                offset, piece = offset + len(piece), following
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong before is what matters
+                self.fs.call("DELETE", location)
+            raise
+
+    def _begun(self, place: str) -> str:
+        headers, _ = self.fs.call(
+            "POST", self._uploads, self.bucket, uploadType="resumable", name=self._key(place), json={}
+        )
+        return str(headers["Location"])
+
+    def _send(self, location: str, piece: bytes, offset: int, total: str) -> None:
+        """Send a piece, and what the server did not take of it again."""
+        end, rest = offset + len(piece), memoryview(piece)
+        while rest:
+            span = f"bytes {end - len(rest)}-{end - 1}/{total}"
+            headers, reply = self.fs.call("PUT", location, headers={"Content-Range": span}, data=rest)
+            if reply:  # the description of the whole object: all has arrived
+                return
+            rest = rest[len(rest) - (end - _taken(headers)) :]
+
+    def _check_place(self) -> None:
+        """A bucket that is not there answers as one that is empty does: ask for it once."""
+        if self._bucket_seen:
+            return
+        try:
+            self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
+        except FileNotFoundError:
+            raise self._no_bucket() from None
+        except Exception:  # it may be read but not listed; whatever else is wrong, the next operation shows
+            return
+        self._bucket_seen = True
+
+    def _no_bucket(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"store {self.url}: there is no bucket `{self.bucket}`: make it (`gcloud storage buckets create "
+            f"gs://{self.bucket}`), or {OTHER}"
+        )
+
+    def _complaint(self, doing: str, path: str, error: Exception) -> StoreUnavailable:
+        what = f"store {self.url}: cannot {doing} {path}"
+        code = getattr(error, "code", None)
+        if isinstance(error, FileNotFoundError):
+            return self._no_bucket()
+        if str(error).startswith("Forbidden") or code == 403:
+            return StoreUnavailable(
+                f"{what}: permission denied: give this account the role `Storage Object User` on the bucket "
+                f"`{self.bucket}`, or {OTHER}"
+            )
+        if code == 401 or type(error).__module__.startswith("google.auth"):
+            return StoreUnavailable(
+                f"{what}: no valid Google credentials: run `gcloud auth application-default login`, or {OTHER}"
+            )
+        if isinstance(error, OSError) and error.errno is not None:
+            return unavailable(self.url, path, doing, error)
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        return StoreUnavailable(f"{what}: no proper answer after several tries ({reason}); try again later, or {OTHER}")
+
+
+def _taken(headers: Mapping[str, str]) -> int:
+    """Bytes of an upload that the server has."""
+    return int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else 0
