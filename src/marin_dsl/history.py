@@ -59,7 +59,7 @@ class Run:
 
 def runs(store: Store) -> Iterator[Run]:
     """The runs of a store, newest first; read as they are asked for."""
-    for name in reversed(store.files.names("runs")):
+    for name in reversed(event_log.runs(store)):
         found = run_of(store, name)
         if found is not None:
             yield found

@@ -85,7 +85,7 @@ class Report:
         for key, name, _ in plan.runs[:SHOWN_REASONS]:
             self._say(f"  [cyan]run[/] {escape(name)}  [dim]{escape(plan.reasons.get(key, ''))}[/]")
         if len(plan.runs) > SHOWN_REASONS:
-            self._say(f"  [dim]… and {len(plan.runs) - SHOWN_REASONS} more[/]")
+            self._say(f"  [dim]… and {len(plan.runs) - SHOWN_REASONS:,} more[/]")
 
     def _tell(self, event: Event) -> None:
         match event:

@@ -87,6 +87,15 @@ def test_damaged_records_are_found(evaluated):
     assert sorted(found["items"]) == sorted(str(path.relative_to(".marin")) for path in paths)
 
 
+def test_files_of_others_in_the_store_are_no_trouble(evaluated):
+    for folder in ("results", "runs", "labels", "failures"):
+        Path(f".marin/{folder}/.DS_Store").touch()
+    assert level("records", 0)["level"] == "good"
+    assert len(told("log")) == 2
+    assert len(told("failures")) == 3
+    assert marin("run", "experiment:long", "--debug").exit_code == 0
+
+
 def test_calls_that_came_to_two_values_are_named(evaluated):
     store = Store(".marin")
     path = next(Path(".marin/results").glob("*/*.json"))
