@@ -15,6 +15,7 @@ import attrs
 from marin_dsl import announcements, labels, provenance
 from marin_dsl.annotations import Label
 from marin_dsl.difference import differences, leaves
+from marin_dsl.elsewhere import Elsewhere
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import EvaluationSettings, Policy, Watch
 from marin_dsl.event_log import EventLog
@@ -30,9 +31,11 @@ from marin_dsl.pickling import rebuilt
 from marin_dsl.plan import Plan, plan_of
 from marin_dsl.recording import Recorder
 from marin_dsl.resolution import Resolution
+from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task, refuse
+from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.worker import refuse
 
 T = TypeVar("T")
 
@@ -139,6 +142,7 @@ class _Evaluation:
         self._continued: dict[bytes, Answer] = {}
         self._told = 0
         self.recorder = Recorder(store)
+        self.elsewhere = Elsewhere(store, self.id, settings.lease)
         store.check()
         self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
         self.planned = explain(self.resolution)
@@ -199,6 +203,7 @@ class _Evaluation:
 
     def _drive(self, executor: Executor) -> None:
         by_call: dict[bytes, list[Node]] = {}
+        retries = Retries(self.emit)
         while self.resolution.ready or by_call or self.resolution.fail_circle():
             self._note_decided()
             while self.resolution.ready:
@@ -211,18 +216,26 @@ class _Evaluation:
                 refused = self._submit(executor, node) if len(waiting) == 1 else None
                 if refused is not None:
                     self._answered(by_call.pop(node.call), refused)
-            settled = executor.next(0.25) if by_call else None
+            for task in (*self.elsewhere.due(), *retries.due()):
+                refused = self._submit(executor, by_call[task.call][0], task)
+                if refused is not None:
+                    self._answered(by_call.pop(task.call), refused)
+            settled = executor.next(self.elsewhere.patience(retries.pause(0.25))) if by_call else None
             if settled is None:
                 self.emit({"event": "tick"})
                 continue
             task, answer = settled
             if isinstance(answer, BaseException):
                 answer = self._lost(task, answer)
-            self._answered(by_call.pop(task.call), answer)
+            if answer.elsewhere is not None:
+                if self.elsewhere.add(task, answer.elsewhere):
+                    self.emit(announcements.elsewhere(by_call[task.call][0], answer.elsewhere.described))
+            elif not retries.takes(task, answer):
+                self._answered(by_call.pop(task.call), answer)
 
-    def _submit(self, executor: Executor, node: Node) -> Answer | None:
+    def _submit(self, executor: Executor, node: Node, again: Task | None = None) -> Answer | None:
         """Hand a call to the executor; a failure when its arguments are gone, or when nobody can ever run it."""
-        task, annotations = self._task(node), node.expression.annotations
+        task, annotations = again or self._task(node), node.expression.annotations
         try:
             for leaf in node.expression.leaves.values():
                 self.store.put_leaf(leaf)
@@ -311,7 +324,8 @@ class _Evaluation:
             self.environment,
             format_digest(operator.code.digest),
             node.over_failure,
-            node.expression.annotations.source,
+            node.expression.annotations,
+            lease=self.settings.lease,
         )
 
     def _input(self, node: Node) -> StoredValue:

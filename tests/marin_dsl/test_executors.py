@@ -12,7 +12,7 @@ import pytest
 from marin_dsl import Failed, Ok, Skipped, Store, attempt, context, evaluate, op, provenance
 from marin_dsl.executors import Here, SchedulerMissing
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker import Task
+from marin_dsl.task import Task
 
 
 @pytest.fixture(scope="module", autouse=True)

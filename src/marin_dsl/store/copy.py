@@ -205,7 +205,7 @@ class _Copier:
             for name, data in self.log(f"runs/{run}/{part}").items():
                 self.move_blobs(blobs_in(read_record(data)).items(), f"run {run}")
                 self.record(f"runs/{run}/{part}/{name}")
-        segments = [f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events")]
+        segments = (f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events"))
         for path in (f"runs/{run}/events.jsonl", *segments):
             events = self.source.files.read(path)
             if events is not None and self.target.files.read(path) != events:
