@@ -120,6 +120,25 @@ class Continued(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Retried(Event):
+    """An attempt at a call failed, and there will be another one.
+
+    Attributes:
+        attempt: which one that will be, from 2.
+        reason: why the last one failed.
+        seconds: how long it waits before.
+    """
+
+    kinds: ClassVar = ("retry",)
+
+    call: str
+    title: str
+    attempt: int = 2
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
 class Settled(Event):
     """A node got its outcome.
 
@@ -179,7 +198,7 @@ class Finished(Event):
     outcomes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-_ALL = (Planned, Found, Started, Running, Progress, Logged, Continued, Settled, Drifted, Interrupted, Finished)
+_ALL = (Planned, Found, Started, Running, Progress, Logged, Continued, Retried, Settled, Drifted, Interrupted, Finished)
 _TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
 
@@ -253,7 +272,7 @@ class State:
                 self.running[event.call] = Active(event.title, event.at)
             case Progress() if event.call in self.running:
                 self.running[event.call].progress = event.content
-            case Continued():
+            case Continued() | Retried():
                 self._end(event.call, event.at)
             case Settled():
                 self._settle(event)

@@ -21,6 +21,7 @@ from marin_dsl.events import (
     Finished,
     Interrupted,
     Logged,
+    Retried,
     Settled,
     Started,
     State,
@@ -94,6 +95,9 @@ class Report:
             case Logged():
                 for line in event.content.splitlines():
                     self._say(f"  [dim]│ {escape(event.title)}:[/] {escape(line)}")
+            case Retried():
+                after = f"attempt {event.attempt} after {duration(event.seconds)}"
+                self._say(f"  [yellow]↻[/] {escape(event.title)}  {escape(event.reason)}  [dim]{after}[/]")
             case Settled() if event.event == "failed" or not self._crowded:
                 self._say(_settled_line(event))
             case Settled() if len(self.state.settled) == SHOWN_NODES + 1:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from marin_dsl import Store, health, history
+from marin_dsl import Store, health
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.store.owner import Owner
 from tests.marin_dsl.command_line.project import document, marin, told
 
 
@@ -110,7 +111,7 @@ def test_calls_that_came_to_two_values_are_named(evaluated):
 
 def test_runs_that_never_ended_are_found_until_they_are_run_again(evaluated, monkeypatch):
     marin("run", "experiment:sweep", "--debug")
-    monkeypatch.setattr(history, "_alive", lambda pid: False)
+    monkeypatch.setattr(Owner, "ended", True)
     last = max(Path(".marin/runs").iterdir())
     next((last / "end").iterdir()).unlink()
     found = level("runs", 1)
