@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,6 +31,7 @@ from marin_dsl.resolution import Resolution
 from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
+from marin_dsl.store.owner import Owner
 from marin_dsl.task import Answer, Emit, Task
 from marin_dsl.worker import refuse
 
@@ -273,8 +273,7 @@ class Evaluation:
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
             "drift": drift,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
+            "owner": attrs.asdict(Owner.here(self.id)),
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
         }
         self.store.add(f"runs/{self.id}/start", record)
