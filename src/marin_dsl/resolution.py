@@ -19,9 +19,10 @@ from marin_dsl.inline_values import InlineValues
 from marin_dsl.keys import recipe_key, volatile_key
 from marin_dsl.node import Node
 from marin_dsl.outcome import Blame, Failed
+from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.waits import Waits, check_order, merged
-from marin_dsl.worker import exception_name, exception_text, failure_of
+from marin_dsl.worker import failure_of
 
 
 class Resolution:

@@ -13,6 +13,7 @@ import attrs
 from marin_dsl.binding import Placement
 from marin_dsl.expression import Expression
 from marin_dsl.fitting import Fit, alternatives, may_be, result_hint, result_may_fit
+from marin_dsl.secret import Secret
 
 
 class WrongCall(TypeError):
@@ -145,6 +146,8 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """
     if isinstance(value, Expression):
         return _expression_mismatch(value, hint)
+    if isinstance(value, Secret) and any(may_be(str, kind) for kind in alternatives(hint)):
+        return None  # operators receive its text
     if _holds_expressions(value):
         return _nest_mismatch(value, hint)
     import typeguard
@@ -169,7 +172,7 @@ def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
 def _holds_expressions(value: Any) -> bool:
     from marin_dsl.grid import Grid
 
-    if isinstance(value, Expression | Grid):
+    if isinstance(value, Expression | Grid | Secret):
         return True
     if isinstance(value, dict):
         return any(map(_holds_expressions, value.values()))
