@@ -226,7 +226,8 @@ class _Evaluation:
                 answer = self._lost(task, answer)
             if answer.elsewhere is not None:
                 if self.elsewhere.add(task, answer.elsewhere):
-                    self.emit(_event("elsewhere", by_call[task.call][0], by=answer.elsewhere.described))
+                    who = answer.elsewhere.described
+                    self.emit({"event": "elsewhere", "call": format_digest(task.call), "title": task.title, "by": who})
                 continue
             self._answered(by_call.pop(task.call), answer)
 

@@ -14,9 +14,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+import attrs
+
 
 class StoreUnavailable(RuntimeError):
     """A store cannot be read or written; the message says where, why and what to do."""
+
+
+@attrs.frozen
+class Entry:
+    """A file of a store, as a listing shows it.
+
+    Attributes:
+        path: below the store.
+        size: in bytes.
+        modified: when it was written, in seconds since 1970 by the clock of the file system.
+    """
+
+    path: str
+    size: int
+    modified: float
 
 
 class Files(Protocol):
@@ -50,6 +67,18 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""
+        ...
+
+    def entries(self) -> Iterable[Entry]:
+        """All files of the store, leftovers of crashes included."""
+        ...
+
+    def modified(self, path: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the file system; None when there is none."""
+        ...
+
+    def move(self, path: str, to: str) -> bool:
+        """Make or replace a file with one that goes away, and counts as written now; False when there is none."""
         ...
 
     def local(self, path: str) -> Path | None:
@@ -163,6 +192,57 @@ class LocalFiles:
     def remove(self, path: str) -> None:
         with self._complaining("remove", path):
             self._at(path).unlink(missing_ok=True)
+        self._tidy(self._at(path).parent)
+
+    def entries(self) -> Iterable[Entry]:
+        waiting = [self.root]
+        while waiting:
+            folder = waiting.pop()
+            with self._complaining("list", folder.relative_to(self.root).as_posix()):
+                try:
+                    met = list(os.scandir(folder))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+            for found in met:
+                if found.is_dir(follow_symlinks=False):
+                    waiting.append(folder / found.name)
+                elif (entry := self._entry(folder / found.name)) is not None:
+                    yield entry
+
+    def _entry(self, place: Path) -> Entry | None:
+        path = place.relative_to(self.root).as_posix()
+        try:
+            found = os.lstat(self.root / checked(path))
+        except (FileNotFoundError, ValueError):  # removed meanwhile, or no name that a store gives
+            return None
+        return Entry(path, found.st_size, found.st_mtime)
+
+    def modified(self, path: str) -> float | None:
+        with self._complaining("read", path):
+            try:
+                return os.lstat(self._at(path)).st_mtime
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def move(self, path: str, to: str) -> bool:
+        source, target = self._at(path), self._at(to)
+        with self._complaining("move", path):
+            _make_folder(target.parent)
+            try:
+                os.utime(source, follow_symlinks=False)
+                os.replace(source, target)
+            except FileNotFoundError:
+                return False
+        self._tidy(source.parent)
+        return True
+
+    def _tidy(self, folder: Path) -> None:
+        """Remove folders that are empty now; those that many share stay, for somebody may be writing into them."""
+        with contextlib.suppress(OSError):
+            parts = folder.relative_to(self.root).parts
+            while parts[:1] == ("trash",) or (len(parts) > 1 and len(parts[-1]) > 2):
+                folder.rmdir()
+                folder, parts = folder.parent, parts[:-1]
 
     def local(self, path: str) -> Path | None:
         return self._at(path)
@@ -176,8 +256,7 @@ class LocalFiles:
             try:
                 descriptor = _open_new(temporary)
             except FileNotFoundError:
-                _make_folder(folder)
-                descriptor = _open_new(temporary)
+                descriptor = _open_in_new_folder(temporary)
             with open(descriptor, "wb", buffering=0) as stream:
                 for chunk in chunks:
                     _write_all(stream, chunk)
@@ -202,6 +281,11 @@ def temporary_name() -> str:
     return f"{_TEMPORARY}{uuid.uuid4().hex}"
 
 
+def is_temporary(path: str) -> bool:
+    """Whether a file was never finished: it is being written now, or its writer died."""
+    return path.rpartition("/")[2].startswith(_TEMPORARY)
+
+
 def visible(names: Iterable[str]) -> list[str]:
     """The names that are no temporary ones, sorted."""
     return sorted(name for name in names if not name.startswith(_TEMPORARY))
@@ -216,6 +300,14 @@ def _make_folder(folder: Path) -> None:
 
 def _open_new(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _open_in_new_folder(path: Path) -> int:
+    for _ in range(3):  # a garbage collection may just be tidying up
+        _make_folder(path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            return _open_new(path)
+    return _open_new(path)
 
 
 def _write_all(stream: Any, chunk: Any) -> None:

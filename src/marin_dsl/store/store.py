@@ -83,6 +83,7 @@ class Store:
 
     def __init__(self, url: str | Path) -> None:
         self.files: Files = open_files(str(url))
+        self._next_look, self._any_trash = 0.0, False
 
     @property
     def url(self) -> str:
@@ -197,6 +198,8 @@ class Store:
         if local is None:
             return self._read_blob(digest) if size <= IN_MEMORY_LIMIT else self._fetch(digest)
         try:
+            if not local.exists():
+                self.restore(path)
             found = Leaf.of_file(local)
         except OSError as error:
             raise LeafMissing(self._gone(digest)) from error
@@ -206,7 +209,7 @@ class Store:
 
     def _fetch(self, digest: bytes) -> memoryview:
         path = _place("blobs", digest)
-        pieces = self.files.pieces(path)
+        pieces = self.files.pieces(path) or self.files.pieces(f"trash/{path}")
         if pieces is None:
             raise LeafMissing(self._gone(digest))
         hasher = hashlib.sha256()
@@ -223,7 +226,10 @@ class Store:
             raise unavailable(self.url, path, f"keep a local copy in {tempfile.gettempdir()} of", error) from error
 
     def _read_blob(self, digest: bytes) -> bytes:
-        data = self.files.read(_place("blobs", digest))
+        path = _place("blobs", digest)
+        data = self.files.read(path)
+        if data is None:
+            data = self.files.read(f"trash/{path}")
         if data is None:
             raise LeafMissing(self._gone(digest))
         if hashlib.sha256(data).digest() != digest:
@@ -251,7 +257,11 @@ class Store:
             self.manifest(stored)
         except LeafMissing:
             return False
-        return all(self.files.size(_place("blobs", digest)) == size for digest, size in stored.leaves)
+        return all(self._size(_place("blobs", digest)) == size for digest, size in stored.leaves)
+
+    def _size(self, path: str) -> int | None:
+        size = self.files.size(path)
+        return self.files.size(f"trash/{path}") if size is None else size
 
     # Results and failures
 
@@ -305,9 +315,33 @@ class Store:
     def read(self, path: str) -> dict[str, Any] | None:
         """A record; None when it is absent or damaged."""
         try:
-            return read_record(self.files.read(path))
+            data = self.files.read(path)
+            if data is None and self._trash():
+                data = self.files.read(f"trash/{path}")
+            return read_record(data)
         except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
+
+    def restore(self, path: str) -> bool:
+        """Bring something back that was collected and is wanted again (see `marin_dsl.store.collection`)."""
+        try:
+            if path.startswith("blobs/"):
+                return self.files.move(f"trash/{path}", path)
+            data = self.files.read(f"trash/{path}")
+            return data is not None and self.files.create(path, data)
+        except StoreUnavailable:
+            return False  # a store that can only be read has lost it
+
+    def look_again(self) -> None:
+        """Something has come into the trash, or left it."""
+        self._next_look = 0.0
+
+    def _trash(self) -> bool:
+        """Whether there is anything in the trash; looked at once a second, for it is asked at every miss."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look, self._any_trash = now + 1.0, bool(self.files.names("trash"))
+        return self._any_trash
 
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
