@@ -122,11 +122,11 @@ def below(
     store: Store, roots: Mapping[bytes, dict[str, Any]]
 ) -> Iterator[tuple[bytes, tuple[dict[str, Any], bytes | None]]]:
     """Every recorded expression below the given ones: its structure, and what it went on with; each once, iterative."""
-    seen = set(roots)
+    seen, continuations = set(roots), _Continuations(store)
     stack = list(roots.items())
     while stack:
         key, recipe = stack.pop()
-        continued = store.continuation(key)
+        continued = continuations.of(key)
         yield key, (recipe, continued)
         for reference in _with(references(recipe), continued):
             if reference not in seen:
@@ -136,6 +136,21 @@ def below(
                     stack.append((reference, found))
 
 
+class _Continuations:
+    """What expressions went on with; few did, and a listing of a shard tells which at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shards: dict[str, frozenset[str]] = {}
+
+    def of(self, key: bytes) -> bytes | None:
+        shard, name = key.hex()[:2], f"{key.hex()[2:]}.next"
+        if shard not in self._shards:
+            names = self._store.files.names(f"recipes/{shard}")
+            self._shards[shard] = frozenset(found for found in names if found.endswith(".next"))
+        return self._store.continuation(key) if name in self._shards[shard] else None
+
+
 def uses(store: Store, key: bytes) -> Branch:
     """An expression with all that was made from it: every record of the store is looked at.
 
@@ -143,10 +158,10 @@ def uses(store: Store, key: bytes) -> Branch:
         LookupError: the store has no record of the expression.
     """
     _recipe(store, key)
-    recipes = dict(_all_recipes(store))
+    recipes, continuations = dict(_all_recipes(store)), _Continuations(store)
     users: dict[bytes, list[bytes]] = {}
     for user, recipe in recipes.items():
-        for used in _with(references(recipe), store.continuation(user)):
+        for used in _with(references(recipe), continuations.of(user)):
             users.setdefault(used, []).append(user)
     return _branches(key, recipes, users)
 
