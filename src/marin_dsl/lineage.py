@@ -16,6 +16,10 @@ from marin_dsl.store import Store, StoredValue
 from marin_dsl.worker import failure_of
 
 
+class NotRecorded(LookupError):
+    """A store has no record of an expression."""
+
+
 @attrs.frozen(eq=False)
 class Ancestor:
     """One recorded expression, and what became of it.
@@ -69,7 +73,7 @@ def recorded(store: Store, key: bytes) -> Ancestor:
     """One expression.
 
     Raises:
-        LookupError: the store has no record of it.
+        NotRecorded: the store has no record of it.
     """
     return _ancestor(store, key, _recipe(store, key), store.continuation(key))
 
@@ -77,7 +81,7 @@ def recorded(store: Store, key: bytes) -> Ancestor:
 def _recipe(store: Store, key: bytes) -> dict[str, Any]:
     found = store.recipe(key)
     if found is None:
-        raise LookupError(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
+        raise NotRecorded(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
     return found
 
 
@@ -110,7 +114,7 @@ def origins(store: Store, key: bytes) -> Branch:
     """An expression with all that it was made from.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     found = dict(below(store, {key: _recipe(store, key)}))
     recipes = {key: recipe for key, (recipe, _) in found.items()}
@@ -155,7 +159,7 @@ def uses(store: Store, key: bytes) -> Branch:
     """An expression with all that was made from it: every record of the store is looked at.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     _recipe(store, key)
     recipes, continuations = dict(_all_recipes(store)), _Continuations(store)
@@ -280,7 +284,7 @@ def ancestors(store: Store, key: bytes) -> dict[bytes, Ancestor]:
     """An expression and everything below it, by recipe key.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     roots = {key: _recipe(store, key)}
     return {found: _ancestor(store, found, recipe, continued) for found, (recipe, continued) in below(store, roots)}
