@@ -121,21 +121,34 @@ class Continued(Event):
 
 @attrs.frozen(kw_only=True)
 class Retried(Event):
-    """An attempt at a call failed, and there will be another one.
+    """A call failed and will be tried again.
 
     Attributes:
-        attempt: which one that will be, from 2.
-        reason: why the last one failed.
-        seconds: how long it waits before.
+        attempt: the number of the next attempt.
+        kind: kind of the failure.
+        reason: the failure in short.
+        seconds: when the next attempt is due, from now.
     """
 
     kinds: ClassVar = ("retry",)
 
     call: str
     title: str
-    attempt: int = 2
-    reason: str = ""
-    seconds: float = 0.0
+    attempt: int
+    kind: str
+    reason: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Elsewhere(Event):
+    """Somebody else is working on a call, and its result is waited for."""
+
+    kinds: ClassVar = ("elsewhere",)
+
+    call: str
+    title: str
+    by: str
 
 
 @attrs.frozen(kw_only=True)
@@ -198,7 +211,21 @@ class Finished(Event):
     outcomes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-_ALL = (Planned, Found, Started, Running, Progress, Logged, Continued, Retried, Settled, Drifted, Interrupted, Finished)
+_ALL = (
+    Planned,
+    Found,
+    Started,
+    Running,
+    Progress,
+    Logged,
+    Continued,
+    Retried,
+    Elsewhere,
+    Settled,
+    Drifted,
+    Interrupted,
+    Finished,
+)
 _TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
 

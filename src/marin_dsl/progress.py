@@ -17,6 +17,7 @@ from marin_dsl.estimate import remaining
 from marin_dsl.events import (
     Active,
     Drifted,
+    Elsewhere,
     Event,
     Finished,
     Interrupted,
@@ -102,6 +103,8 @@ class Report:
                 self._say(_settled_line(event))
             case Settled() if len(self.state.settled) == SHOWN_NODES + 1:
                 self._say("  [dim]… from here on only failures are shown one by one[/]")
+            case Elsewhere():
+                self._say(f"  [dim]… {escape(event.title)} is being worked on by {escape(event.by)}[/]")
             case Drifted():
                 self._tell_drift(event)
             case Interrupted():

@@ -141,6 +141,7 @@ def test_a_call_that_will_be_tried_again_says_so_and_is_not_running_meanwhile():
             "call": "a",
             "title": "node",
             "attempt": 2,
+            "kind": "raised",
             "reason": "OSError: no",
             "seconds": 2.0,
             "at": 2.0,
@@ -197,3 +198,23 @@ def test_a_large_run_in_a_pipe_is_a_few_lines_and_all_of_its_failures(monkeypatc
 
 def last(stream: io.StringIO) -> str:
     return stream.getvalue().splitlines()[-1]
+
+
+def test_a_call_that_is_tried_again_or_worked_on_elsewhere_is_told_in_a_line():
+    stream = io.StringIO()
+    report = Report(Console(file=stream, width=100, highlight=False))
+    planned(report, 2)
+    report(
+        {
+            "event": "retry",
+            "call": "c",
+            "title": "fetch(n=1)",
+            "attempt": 2,
+            "kind": "raised",
+            "reason": "ConnectionError: no answer",
+            "seconds": 0.5,
+        }
+    )
+    report({"event": "elsewhere", "call": "c", "title": "train(seed=0)", "by": "host, process 12"})
+    assert "  ↻ fetch(n=1)  ConnectionError: no answer  attempt 2 after 0.50 s" in stream.getvalue().splitlines()
+    assert "  … train(seed=0) is being worked on by host, process 12" in stream.getvalue().splitlines()
