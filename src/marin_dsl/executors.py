@@ -205,12 +205,12 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def client(place: Any, timeout: float = 30.0) -> Any:
+def client(place: Any, timeout: float | None = None) -> Any:
     """A connection to a scheduler.
 
     Args:
         place: its address, or a cluster.
-        timeout: seconds to wait for an answer.
+        timeout: seconds to wait for an answer; None for what Dask is configured to.
 
     Raises:
         SchedulerMissing: none answers there.
@@ -218,7 +218,8 @@ def client(place: Any, timeout: float = 30.0) -> Any:
     import distributed
 
     try:
-        return distributed.Client(place, timeout=timeout, set_as_default=False)
+        limit = {} if timeout is None else {"timeout": timeout}
+        return distributed.Client(place, set_as_default=False, **limit)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"

@@ -11,8 +11,8 @@ from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.explanation import changed, explain
 from marin_dsl.expression import Expression
+from marin_dsl.lineage import below
 from marin_dsl.plan import plan_of
-from marin_dsl.recipe import known
 from marin_dsl.resolution import Resolution
 from marin_dsl.store import Store
 
@@ -80,7 +80,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
     starts: dict[str, dict[str, Any]] = {}
     found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
-    for key, recipe in known(roots, store.recipe):
+    for key, (recipe, _) in below(store, roots):
         call = None if recipe["operator"]["inline"] else store.call_of(key)
         record = None if call is None else store.result(call) or store.last_failure(call)
         if record is None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import marin_dsl
-from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance
+from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance, when
 from marin_dsl.encoding import parse_digest
 from marin_dsl.expression import walk
-from marin_dsl.lineage import ancestors, at_path, became, blamed, dot, every, folded, origins, recorded, uses
+from marin_dsl.lineage import ancestors, at_path, became, below, blamed, dot, every, folded, origins, recorded, uses
 
 
 @pytest.fixture(autouse=True)
@@ -172,3 +172,37 @@ def test_titles_with_quotes_are_text_in_a_graph(store):
 def test_nothing_is_made_up_about_what_is_not_recorded(store, ask):
     with pytest.raises(LookupError, match="evaluate it first"):
         ask(store, f(1).key)
+
+
+@op(version="1")
+def choose(n: int) -> Any:
+    return f(train(0.3)) if n else train(5.0)
+
+
+def test_what_an_operator_or_a_choice_went_on_with_is_a_part_of_the_lineage(store):
+    root = f(choose(1), when(f(1), train(0.1), train(0.2)))
+    evaluate(root, store=store, debug=True)
+    up = {branch.key for branch in every(origins(store, root.key))}
+    assert {f(train(0.3)).key, train(0.3).key, train(0.1).key} <= up
+    not_taken = next(branch for branch in every(origins(store, root.key)) if branch.key == train(0.2).key)
+    assert became(store, not_taken).status == "not evaluated"
+    down = {branch.key for branch in every(uses(store, train(0.3).key))}
+    assert down == {train(0.3).key, f(train(0.3)).key, choose(1).key, root.key}
+    assert at_path(ancestors(store, root.key), root.key, ("parts", 1)) == train(0.1).key
+
+
+def test_a_failure_of_what_an_operator_went_on_with_is_blamed(store):
+    root = f(choose(0), train(7.0).recover(train(0.1)))
+    evaluate(root, store=store, debug=True)
+    assert blamed(ancestors(store, root.key), root.key) == [train(5.0).key]
+
+
+def test_everything_below_is_met_once_and_what_is_unknown_is_left_out(store):
+    leaf = f(1)
+    root = f(f(leaf), f(leaf, 2))
+    evaluate(root, store=store, debug=True)
+    known = {root.key: store.recipe(root.key)}
+    met = [key for key, _ in below(store, known)]
+    assert sorted(met) == sorted(expression.key for expression in walk(root))
+    store.files.remove(f"recipes/{leaf.key.hex()[:2]}/{leaf.key.hex()[2:]}.json")
+    assert sorted([*(key for key, _ in below(store, known)), leaf.key]) == sorted(met)

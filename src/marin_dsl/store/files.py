@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
+import mmap
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -21,9 +24,15 @@ class StoreUnavailable(RuntimeError):
 
 
 class Files(Protocol):
-    """What a store needs of a file system. Paths are relative to the store, with forward slashes."""
+    """What a store needs of a file system. Paths are relative to the store, with forward slashes.
+
+    Attributes:
+        url: where the store is.
+        at_once: how many operations are best done at a time.
+    """
 
     url: str
+    at_once: int
 
     def read(self, path: str) -> bytes | None:
         """The whole file, or None when there is none."""
@@ -103,6 +112,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 class LocalFiles:
     """A folder of the local disk. Files are private to their owner (0600) and appear by link or rename."""
+
+    at_once = 1
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -272,6 +283,22 @@ def temporary_name() -> str:
 def visible(names: Iterable[str]) -> list[str]:
     """The names that are no temporary ones, sorted."""
     return sorted(name for name in names if not name.startswith(_TEMPORARY))
+
+
+def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
+    """The digest and the content of a large file, in a file without a name that goes with the last reader.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    hasher = hashlib.sha256()
+    with tempfile.TemporaryFile() as copy:
+        for piece in pieces:
+            hasher.update(piece)
+            copy.write(piece)
+        copy.flush()
+        content = memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if copy.tell() else b"")
+        return hasher.digest(), content
 
 
 def _make_folder(folder: Path) -> None:

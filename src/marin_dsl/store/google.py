@@ -23,6 +23,8 @@ class GoogleFiles(RemoteFiles):
     Zonal buckets are written by another protocol than the one that is spoken here, and refuse.
     """
 
+    at_once = 8
+
     def __init__(self, url: str) -> None:
         # The class of gcsfs's own package asks a second service for the kind of the bucket before every operation.
         from gcsfs.core import GCSFileSystem
@@ -147,13 +149,14 @@ class GoogleFiles(RemoteFiles):
         """A bucket that is not there answers as one that is empty does: ask for it once."""
         if self._bucket_seen:
             return
+        self._bucket_seen = True
         try:
             self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
         except FileNotFoundError:
+            self._bucket_seen = False
             raise self._no_bucket() from None
-        except Exception:  # it may be read but not listed; whatever else is wrong, the next operation shows
-            return
-        self._bucket_seen = True
+        except Exception:
+            return  # it may be read and not listed; whatever else is wrong, the next operation shows
 
     def _no_bucket(self) -> StoreUnavailable:
         return StoreUnavailable(

@@ -9,18 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import mmap
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name, unavailable
+from marin_dsl.store.files import Files, StoreUnavailable, mapped, open_files, temporary_name, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 INLINE_LIMIT = 1024
 """Bytes up to which a manifest is kept in its record instead of in a blob."""
@@ -83,6 +86,7 @@ class Store:
 
     def __init__(self, url: str | Path) -> None:
         self.files: Files = open_files(str(url))
+        self._at_once = self.files.at_once
 
     @property
     def url(self) -> str:
@@ -139,8 +143,8 @@ class Store:
 
     def put_encoded(self, encoded: Encoded) -> StoredValue:
         """Write the blobs of an encoded value: its large leaves, and its manifest unless it is short."""
-        for leaf in encoded.leaves.values():
-            self.put_leaf(leaf)
+        for _ in self._each(self.put_leaf, encoded.leaves.values()):
+            pass
         inline = encoded.data if len(encoded.data) <= INLINE_LIMIT else None
         digest = encoded.digest
         if inline is None:
@@ -209,18 +213,13 @@ class Store:
         pieces = self.files.pieces(path)
         if pieces is None:
             raise LeafMissing(self._gone(digest))
-        hasher = hashlib.sha256()
         try:
-            with tempfile.TemporaryFile() as copy:
-                for piece in pieces:
-                    hasher.update(piece)
-                    copy.write(piece)
-                if hasher.digest() != digest:
-                    raise ContentDamaged(self._set_aside(digest))
-                copy.flush()
-                return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+            found, content = mapped(pieces)
         except OSError as error:
             raise unavailable(self.url, path, f"keep a local copy in {tempfile.gettempdir()} of", error) from error
+        if found != digest:
+            raise ContentDamaged(self._set_aside(digest))
+        return content
 
     def _read_blob(self, digest: bytes) -> bytes:
         data = self.files.read(_place("blobs", digest))
@@ -251,7 +250,14 @@ class Store:
             self.manifest(stored)
         except LeafMissing:
             return False
-        return all(self.files.size(_place("blobs", digest)) == size for digest, size in stored.leaves)
+        return all(self._each(lambda leaf: self.files.size(_place("blobs", leaf[0])) == leaf[1], stored.leaves))
+
+    def _each(self, action: Callable[[T], R], items: Collection[T]) -> Iterator[R]:
+        """What an action gives for each item; where every operation is a request, several at a time."""
+        if self._at_once == 1 or len(items) < 2:
+            return map(action, items)
+        with ThreadPoolExecutor(self._at_once) as pool:
+            return iter(list(pool.map(action, items)))
 
     # Results and failures
 
