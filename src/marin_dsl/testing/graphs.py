@@ -86,7 +86,7 @@ def _graphs(draw: st.DrawFn, calls: list[_Call], max_nodes: int) -> Expression[A
     nodes: list[Node] = []
     count = st.integers(1, max_nodes)
     for _ in range(max(draw(count), draw(count))):  # small graphs are not as many as Hypothesis would draw
-        inline = _inline_steps(nodes, calls) if nodes and draw(st.booleans()) else []
+        inline = _inline_steps(nodes, calls) if bool(nodes) and draw(st.booleans()) else []
         step = draw(st.sampled_from(inline)) if inline else _called
         nodes.append(step(draw, nodes, calls))
     return max((node.expression for node in reversed(nodes)), key=lambda made: sum(1 for _ in walk(made)))
