@@ -17,6 +17,7 @@ from marin_dsl.inline import attempt
 from marin_dsl.labels import recall
 from marin_dsl.operator import op
 from marin_dsl.outcome import Failed, Ok, Skipped
+from marin_dsl.secret import secret
 from marin_dsl.store import Store
 from marin_dsl.tags import replicate, tagged
 from marin_dsl.waits import after
@@ -42,6 +43,7 @@ __all__ = [
     "plan",
     "recall",
     "replicate",
+    "secret",
     "tagged",
     "when",
 ]

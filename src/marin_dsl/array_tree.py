@@ -32,8 +32,8 @@ Part = int | slice | EllipsisType
 class ArrayTree:
     """Named arrays as a value.
 
-    Make one in an operator with `ArrayTree.write(folder, arrays)`; an operator that receives it reads arrays, or parts of
-    them, with `read`. The names of a nested tree are its keys and positions, joined by `/`.
+    Make one in an operator with `ArrayTree.write(folder, arrays)`; an operator that receives it reads arrays, or parts
+    of them, with `read`. The names of a nested tree are its keys and positions, joined by `/`.
 
     Attributes:
         directory: the files of all arrays.

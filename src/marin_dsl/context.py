@@ -6,13 +6,17 @@ import contextlib
 import contextvars
 import functools
 import hashlib
+import math
 import shutil
 import tempfile
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from marin_dsl.durations import spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +27,10 @@ KEPT_LINES = 50
 
 class Cancelled(BaseException):
     """The run was cancelled while the operator was at work; not an error of the operator's."""
+
+
+class TimedOut(BaseException):
+    """The operator did not return in time; a `BaseException`, so that an operator does not catch it by chance."""
 
 
 class Context:
@@ -41,6 +49,8 @@ class Context:
         scratch_root: Path | None = None,
         report: Callable[[str, Any], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        redact: Callable[[str], str] | None = None,
+        limit: float | None = None,
         source: str | None = None,
     ) -> None:
         self._call = call
@@ -48,12 +58,18 @@ class Context:
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)
+        self._redact = redact or (lambda text: text)
+        self._limit = limit
+        self._deadline = math.inf if limit is None else time.monotonic() + limit
+        self._closed = False
         self.observations: dict[str, Any] = {}
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     @functools.cached_property
     def scratch(self) -> Path:
         """A private folder, empty at first and removed when the operator has returned."""
+        if self._closed:
+            raise TimedOut("the worker has let go of this call, so there is no scratch folder for it any more")
         if self._scratch_root is not None:
             for place in (self._scratch_root.parent, self._scratch_root):
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +81,7 @@ class Context:
     def log(self, text: str) -> None:
         """Say something: it is shown while running, and the last lines are kept with the result or the failure."""
         # Broken characters (lone surrogates) could not be sent to another process.
-        text = str(text).encode("utf-8", "backslashreplace").decode()
+        text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode()
         self.lines.extend(text.splitlines())
         self._report("log", text)
 
@@ -88,16 +104,25 @@ class Context:
         return np.random.Generator(np.random.Philox(int.from_bytes(hashlib.sha256(self._call).digest()[:16], "big")))
 
     def check(self) -> None:
-        """Stop here if the run was cancelled; cheap enough for every step of a loop.
+        """Stop here if the run was cancelled or the time is up; cheap enough for every step of a loop.
 
         Raises:
             Cancelled: the run was cancelled.
+            TimedOut: the timeout of the call has passed.
         """
+        if time.monotonic() >= self._deadline:
+            raise self.timed_out()
         if self._cancelled():
             raise Cancelled("the run was cancelled")
 
+    def timed_out(self) -> TimedOut:
+        """What says that the timeout has passed."""
+        return TimedOut(f"no result within {spelled(self._limit or 0)}, the timeout of the call")
+
     def close(self) -> None:
-        """Remove the scratch folder, if it was used."""
+        """Remove the scratch folder, if it was used, and report nothing any more."""
+        self._closed = True
+        self._report = lambda kind, content: None
         if "scratch" in self.__dict__:
             self._remove()
 

@@ -9,7 +9,7 @@ import attrs
 
 from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store.leases import LOOKS, Sighting, Watch, free, look
-from marin_dsl.worker import Task
+from marin_dsl.task import Task
 
 _SOONEST = 0.05  # seconds between two looks at first
 _SHARE = 0.25  # later, as a share of the time waited so far: what is done elsewhere is noticed that much late at most

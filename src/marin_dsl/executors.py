@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker import Answer, Emit, Task, execute
+from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.worker import execute
 
 Settled = tuple[Task, Answer | BaseException]
 
@@ -58,7 +59,7 @@ class Here:
 
     def next(self, timeout: float) -> Settled | None:
         if not self._tasks:
-            time.sleep(timeout)  # somebody else is working on what is left
+            time.sleep(timeout)  # what is left waits for its next attempt, or for somebody else who is at work on it
             return None
         task = heapq.heappop(self._tasks)[2]
         return task, execute(task, self._emit)
@@ -84,7 +85,13 @@ class Cluster:
         import dask
 
         # Retries and lost workers are ours to decide on; a paused worker would only slow a small machine down.
-        dask.config.set({"distributed.admin.log-length": 0, "distributed.worker.memory.pause": False})
+        dask.config.set(
+            {
+                "distributed.admin.log-length": 0,
+                "distributed.scheduler.allowed-failures": 0,
+                "distributed.worker.memory.pause": False,
+            }
+        )
         self._emit = emit
         self._topic = f"marin-{run}"
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
@@ -97,7 +104,7 @@ class Cluster:
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.asked}"
+        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
         future = self._client.submit(
             _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )
@@ -110,7 +117,7 @@ class Cluster:
             found: Answer | StoreUnavailable = future.result()
             return found
         except BaseException as error:
-            return error
+            return _lost(error) or error
 
     def _check_resources(self, resources: dict[str, float], title: str) -> None:
         """A task that no worker can ever take would wait for ever."""
@@ -174,6 +181,22 @@ class Cluster:
         self._cluster.sync(end, callback_timeout=grace + 5)
 
 
+def _lost(error: BaseException) -> WorkerLost | None:
+    """What Dask says when the worker is gone, without the names that it gives to things."""
+    from distributed import KilledWorker
+
+    if not isinstance(error, KilledWorker):
+        return None
+    found = WorkerLost("its worker died before it had answered, by this operator or by another one")
+    found.add_note(f"the worker was {error.last_worker.address}")
+    found.add_note("isolate=True tells which operator it is: it keeps what one does to its process from the others")
+    return found
+
+
+class WorkerLost(RuntimeError):
+    """The worker that ran a task is gone, and with it whatever it was doing."""
+
+
 class ResourceMissing(RuntimeError):
     """An operator asks for a resource that no worker of the cluster has."""
 
@@ -182,12 +205,12 @@ class SchedulerMissing(RuntimeError):
     """No Dask scheduler answers at the address that was given."""
 
 
-def client(place: Any, timeout: float = 30.0) -> Any:
+def client(place: Any, timeout: float | None = None) -> Any:
     """A connection to a scheduler.
 
     Args:
         place: its address, or a cluster.
-        timeout: seconds to wait for an answer.
+        timeout: seconds to wait for an answer; None for what Dask is configured to.
 
     Raises:
         SchedulerMissing: none answers there.
@@ -195,7 +218,8 @@ def client(place: Any, timeout: float = 30.0) -> Any:
     import distributed
 
     try:
-        return distributed.Client(place, timeout=timeout, set_as_default=False)
+        limit = {} if timeout is None else {"timeout": timeout}
+        return distributed.Client(place, set_as_default=False, **limit)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
@@ -138,10 +139,32 @@ class Expression(Arithmetic, Generic[T_co]):
         resources: Mapping[str, float] | None = None,
         priority: int | None = None,
         title: str | None = None,
+        retries: int | None = None,
+        timeout: str | float | timedelta | None = None,
+        isolate: bool | None = None,
+        transient: type[BaseException] | Iterable[type[BaseException]] | None = None,
         source: str | None = None,
     ) -> Expression[T_co]:
-        """The same expression with other annotations: how it is evaluated and called, never what it is."""
-        given = {"resources": resources and dict(resources), "priority": priority, "title": title, "source": source}
+        """The same expression with other annotations: how it is evaluated and called, never what it is.
+
+        Args:
+            resources: what a worker must have free, such as `{"CPU": 2}`.
+            priority: larger runs earlier among what is ready.
+            title: what people call it.
+            retries: how often to try again after a timeout, a death or loss of the process, or a transient exception.
+            timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta; `math.inf` takes the operator's own away.
+            isolate: run it in a fresh process.
+            transient: classes of exceptions after which it is tried again.
+            source: where external data lies.
+
+        Raises:
+            ValueError: the timeout is no length of time, or the retries no number of times.
+            TypeError: another one is of the wrong type.
+        """
+        given = {
+            "resources": resources and dict(resources), "priority": priority, "title": title, "retries": retries,
+            "timeout": timeout, "isolate": isolate, "transient": transient, "source": source,
+        }  # fmt: skip
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))
 

@@ -265,7 +265,7 @@ def _behind(store: Store, found: Ancestor) -> Ancestor:
     """What an input is made from by projections, arithmetic and the like: the first call, if there is one."""
     seen = found
     while seen.inline and seen.references:
-        seen = lineage.recorded(store, seen.references[0])
+        seen = lineage.recorded(store, seen.continued or seen.references[0])
     return seen
 
 

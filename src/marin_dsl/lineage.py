@@ -9,8 +9,9 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import Named
+from marin_dsl.inline import INLINE, Choice, InlineFunction
 from marin_dsl.outcome import Failed
-from marin_dsl.recipe import Reference, arguments, known, references
+from marin_dsl.recipe import Reference, arguments, references
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.worker import failure_of
 
@@ -25,6 +26,7 @@ class Ancestor:
         result: the record of its result, if it has one.
         failed: its latest failure, if that is what there is.
         record: the record of the result or of the failure.
+        continued: the expression whose outcome became its own, for one that chose it or whose operator returned it.
     """
 
     key: bytes
@@ -32,6 +34,7 @@ class Ancestor:
     result: dict[str, Any] | None
     failed: Failed | None
     record: dict[str, Any] | None
+    continued: bytes | None = None
 
     @property
     def inline(self) -> bool:
@@ -41,17 +44,22 @@ class Ancestor:
     @property
     def attempts(self) -> bool:
         """Whether it takes an outcome as a value, so that nothing above it is skipped because of a failure below."""
-        return self.inline and bool(self.recipe["operator"]["name"] == "attempt")
+        operator = INLINE.get(self.recipe["operator"]["name"]) if self.inline else None
+        return isinstance(operator, InlineFunction | Choice) and operator.of_outcome
 
     @property
     def references(self) -> list[bytes]:
-        """Recipe keys of what it refers to."""
-        return references(self.recipe)
+        """Recipe keys of what it refers to, and of what it went on with."""
+        return _with(references(self.recipe), self.continued)
 
     def observation(self, store: Store, name: str) -> Any:
         """What its operator observed under a name, or None."""
         seen = (self.result or {}).get("observations", {}).get(name)
         return None if seen is None else store.get(StoredValue.from_record(seen))
+
+
+def _with(keys: list[bytes], continued: bytes | None) -> list[bytes]:
+    return keys if continued is None or continued in keys else [*keys, continued]
 
 
 Status = Literal["ok", "failed", "inline", "not evaluated"]
@@ -63,7 +71,7 @@ def recorded(store: Store, key: bytes) -> Ancestor:
     Raises:
         LookupError: the store has no record of it.
     """
-    return _ancestor(store, key, _recipe(store, key))
+    return _ancestor(store, key, _recipe(store, key), store.continuation(key))
 
 
 def _recipe(store: Store, key: bytes) -> dict[str, Any]:
@@ -104,8 +112,28 @@ def origins(store: Store, key: bytes) -> Branch:
     Raises:
         LookupError: the store has no record of the expression.
     """
-    recipes = dict(known({key: _recipe(store, key)}, store.recipe))
-    return _branches(key, recipes, {found: references(recipe) for found, recipe in recipes.items()})
+    found = dict(below(store, {key: _recipe(store, key)}))
+    recipes = {key: recipe for key, (recipe, _) in found.items()}
+    edges = {key: _with(references(recipe), continued) for key, (recipe, continued) in found.items()}
+    return _branches(key, recipes, edges)
+
+
+def below(
+    store: Store, roots: Mapping[bytes, dict[str, Any]]
+) -> Iterator[tuple[bytes, tuple[dict[str, Any], bytes | None]]]:
+    """Every recorded expression below the given ones: its structure, and what it went on with; each once, iterative."""
+    seen = set(roots)
+    stack = list(roots.items())
+    while stack:
+        key, recipe = stack.pop()
+        continued = store.continuation(key)
+        yield key, (recipe, continued)
+        for reference in _with(references(recipe), continued):
+            if reference not in seen:
+                seen.add(reference)
+                found = store.recipe(reference)
+                if found is not None:
+                    stack.append((reference, found))
 
 
 def uses(store: Store, key: bytes) -> Branch:
@@ -118,7 +146,7 @@ def uses(store: Store, key: bytes) -> Branch:
     recipes = dict(_all_recipes(store))
     users: dict[bytes, list[bytes]] = {}
     for user, recipe in recipes.items():
-        for used in references(recipe):
+        for used in _with(references(recipe), store.continuation(user)):
             users.setdefault(used, []).append(user)
     return _branches(key, recipes, users)
 
@@ -158,6 +186,26 @@ def every(root: Branch) -> Iterator[Branch]:
             if found.key not in seen:
                 seen.add(found.key)
                 queue.append(found)
+
+
+def folded(root: Branch) -> Branch:
+    """A lineage without what is inline, the root aside: each call refers to the calls behind it."""
+    found = {branch.key: Branch(branch.key, branch.recipe) for branch in every(root)}
+    for branch in every(root):
+        if branch.inline and branch is not root:
+            continue
+        seen: set[bytes] = set()
+        stack = list(reversed(branch.references))
+        while stack:
+            other = stack.pop()
+            if other.key in seen:
+                continue
+            seen.add(other.key)
+            if other.inline:
+                stack.extend(reversed(other.references))
+            else:
+                found[branch.key].references.append(found[other.key])
+    return found[root.key]
 
 
 @attrs.frozen
@@ -220,16 +268,16 @@ def ancestors(store: Store, key: bytes) -> dict[bytes, Ancestor]:
         LookupError: the store has no record of the expression.
     """
     roots = {key: _recipe(store, key)}
-    return {found: _ancestor(store, found, recipe) for found, recipe in known(roots, store.recipe)}
+    return {found: _ancestor(store, found, recipe, continued) for found, (recipe, continued) in below(store, roots)}
 
 
-def _ancestor(store: Store, key: bytes, recipe: dict[str, Any]) -> Ancestor:
+def _ancestor(store: Store, key: bytes, recipe: dict[str, Any], continued: bytes | None) -> Ancestor:
     call = None if recipe["operator"]["inline"] else store.call_of(key)
     if call is None:
-        return Ancestor(key, recipe, None, None, None)
+        return Ancestor(key, recipe, None, None, None, continued)
     result = store.result(call)
     failure = store.last_failure(call) if result is None else None
-    return Ancestor(key, recipe, result, failure_of(failure) if failure else None, result or failure)
+    return Ancestor(key, recipe, result, failure_of(failure) if failure else None, result or failure, continued)
 
 
 def blamed(found: Mapping[bytes, Ancestor], key: bytes) -> list[bytes]:
@@ -243,9 +291,16 @@ def blamed(found: Mapping[bytes, Ancestor], key: bytes) -> list[bytes]:
         seen.add(current)
         if found[current].failed is not None:
             failed.append(current)
-        elif found[current].result is None and not found[current].attempts:
-            stack.extend(found[current].references)
+        elif found[current].result is None:
+            stack.extend(_decisive(found[current]))
     return failed
+
+
+def _decisive(ancestor: Ancestor) -> list[bytes]:
+    """What an expression has no value without: for one that takes outcomes as values, what it chose."""
+    if not ancestor.attempts:
+        return ancestor.references
+    return [] if ancestor.continued is None else [ancestor.continued]
 
 
 def at_path(found: Mapping[bytes, Ancestor], key: bytes, path: Sequence[str | int]) -> bytes | None:
@@ -265,6 +320,10 @@ def at_path(found: Mapping[bytes, Ancestor], key: bytes, path: Sequence[str | in
         return None
     current = place.key
     while current in found and found[current].inline and found[current].references:
+        chosen = found[current].continued
+        if chosen is not None:
+            current = chosen
+            continue
         of = arguments(found[current].recipe).get("value")
         current = of.key if isinstance(of, Reference) else found[current].references[0]
     return current

@@ -9,7 +9,8 @@ import importlib.metadata
 import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from datetime import timedelta
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from marin_dsl.annotations import Annotations
 from marin_dsl.choices import mapped
@@ -24,6 +25,16 @@ R = TypeVar("R")
 
 MYPY = False
 """What mypy takes for true: it reads no overloads of a call, its plugin says what a call takes."""
+
+
+class Policy(TypedDict, total=False):
+    """How the calls of an operator are evaluated, unless an expression says otherwise; `op` describes the settings."""
+
+    priority: int
+    retries: int | None
+    timeout: str | float | timedelta | None
+    isolate: bool
+    transient: type[BaseException] | Iterable[type[BaseException]]
 
 
 class Operator(Generic[P, R]):
@@ -46,8 +57,8 @@ class Operator(Generic[P, R]):
         includes: Sequence[Any] = (),
         excludes: Sequence[Any] = (),
         resources: Mapping[str, float] | None = None,
-        priority: int = 0,
         impure: bool = False,
+        **policy: Unpack[Policy],
     ) -> None:
         if not inspect.isfunction(function):
             raise TypeError(
@@ -63,7 +74,7 @@ class Operator(Generic[P, R]):
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
         self.impure = impure
-        self.annotations = Annotations(dict(resources or {}), priority)
+        self.annotations = Annotations(dict(resources or {}), **policy)
         functools.update_wrapper(self, function)
 
     if not MYPY:
@@ -158,10 +169,8 @@ class Operator(Generic[P, R]):
         if place[0] != "__main__" and _found(*place) is self:
             return _find, place
         names = ("name", "version", "pin", "includes", "excludes", "impure")
-        settings = {name: getattr(self, name) for name in names} | {
-            "resources": self.annotations.resources,
-            "priority": self.annotations.priority,
-        }
+        settings = {name: getattr(self, name) for name in names}
+        settings |= {name: getattr(self.annotations, name) for name in ("resources", *Policy.__annotations__)}
         return _make, (self.function, settings)
 
 
@@ -176,8 +185,8 @@ def op(
     includes: Sequence[Any] = (),
     excludes: Sequence[Any] = (),
     resources: Mapping[str, float] | None = None,
-    priority: int = 0,
     impure: bool = False,
+    **policy: Unpack[Policy],
 ) -> Callable[[Callable[P, R]], Operator[P, R]]: ...
 def op(function: Any = None, /, **settings: Any) -> Any:
     """Make a function an operator: its calls build expressions.
@@ -190,7 +199,13 @@ def op(function: Any = None, /, **settings: Any) -> Any:
         includes: functions, classes or values that count as its code although it does not name them.
         excludes: functions, classes or values that it names and that do not count as its code.
         resources: what a worker must have free for it, such as `{"CPU": 2}`; no part of identity.
-        priority: larger runs earlier among what is ready; no part of identity.
+        priority: larger runs earlier among what is ready; no part of identity, like the next four.
+        retries: how often a call is tried again that timed out, killed its process or lost its worker, or raised
+            something transient; by default 2 times, and never after a timeout.
+        timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta, from when a worker has loaded the code. An isolated
+            call is killed then; of others the worker lets go, and `context().check()` stops them.
+        isolate: run each call in a fresh process, with its output kept, and whatever it does to the process.
+        transient: classes of exceptions that may not come again (`(ConnectionError,)`), so that a call is tried again.
         impure: it is called anew in each run, for what it gives does not depend on its arguments alone; what is made
             of the value runs again only where the value is another one.
     """

@@ -44,6 +44,27 @@ class Ok(Generic[T]):
 
 
 @attrs.frozen
+class Attempt:
+    """An earlier attempt at a call in the same run, which failed too.
+
+    Attributes:
+        kind: what happened.
+        exception: qualified name of the exception's type.
+        message: text of the exception.
+        where: host and process.
+        ended: when, as ISO 8601 writes it.
+        seconds: how long it took.
+    """
+
+    kind: FailureKind
+    exception: str
+    message: str
+    where: str
+    ended: str
+    seconds: float
+
+
+@attrs.frozen
 class Failed:
     """An operator did not return a value that could be kept.
 
@@ -57,7 +78,10 @@ class Failed:
         traceback: formatted traceback with source lines.
         where: host and process.
         attempts: how many times it was tried so far.
-        output: the last lines that the operator logged.
+        output: the last lines that the operator logged, and in a process of its own that it printed.
+        notes: what was noted on the exception (`add_note`), and advice.
+        history: the attempts before this one in the same run.
+        peak_memory: bytes of memory that the process had resident at most, as far as that is known.
     """
 
     kind: FailureKind
@@ -68,6 +92,9 @@ class Failed:
     where: str = attrs.field(default="", eq=False, repr=False)
     attempts: int = attrs.field(default=1, eq=False, repr=False)
     output: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+    notes: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+    history: tuple[Attempt, ...] = attrs.field(default=(), eq=False, repr=False)
+    peak_memory: int = attrs.field(default=0, eq=False, repr=False)
 
     ok: ClassVar[bool] = False
 
@@ -78,7 +105,12 @@ class Failed:
         Raises:
             NoValue: always, with the remote traceback.
         """
-        raise NoValue(f"{self.operator or 'the expression'} failed: {self.summary}\n\n{self.traceback}".rstrip())
+        raise NoValue(f"{self.operator or 'the expression'} failed: {self.summary}\n\n{self._details}".rstrip())
+
+    @property
+    def _details(self) -> str:
+        """The traceback; without one the notes (which tracebacks show) and the last lines of output."""
+        return self.traceback or "\n".join((*self.notes, *(f"│ {line}" for line in self.output)))
 
     @property
     def summary(self) -> str:

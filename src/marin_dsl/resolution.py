@@ -19,9 +19,10 @@ from marin_dsl.inline_values import InlineValues
 from marin_dsl.keys import recipe_key, volatile_key
 from marin_dsl.node import Node
 from marin_dsl.outcome import Blame, Failed
+from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.waits import Waits, check_order, merged
-from marin_dsl.worker import exception_name, exception_text, failure_of
+from marin_dsl.worker import failure_of
 
 
 class Resolution:
@@ -94,7 +95,8 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline:
             return False
-        call = self.store.lasting_call_of(node.expression.key)
+        node.led = self.store.led_to(node.expression.key)
+        call = None if node.led is None or node.led[1] else node.led[0]
         record = None if call is None else self.store.result(call)
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off

@@ -18,7 +18,7 @@ from marin_dsl.elsewhere import Elsewhere
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Lease, Sighting, acquire, look
 from marin_dsl.store.owner import Owner
-from marin_dsl.worker import Task
+from marin_dsl.task import Task
 from tests.marin_dsl import shared_work
 
 CALL = bytes(range(32))

@@ -84,7 +84,6 @@ def returning(kind: str) -> Any:
     return {
         "lambda": {"model": [lambda: 1]},
         "generator": (n for n in range(3)),
-        "expression": [inner(1)],
         "object": {"deep": {"list": [1, object()]}},
         "path": Path("/tmp"),
     }[kind]
@@ -98,7 +97,6 @@ def returning(kind: str) -> Any:
             "generator",
             "the result of returning cannot be stored: a generator can be read only once; pass list(...) of it",
         ),
-        ("expression", "has no value yet; evaluate it, or pass it as an argument of an operator"),
         ("object", "the result of returning cannot be stored: at `['deep']['list'][1]`: a object has no encoding"),
         ("path", "names a place, not data; pass `File.of(path)`"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from marin_dsl import labels
+from marin_dsl import event_log, labels
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
@@ -60,7 +60,7 @@ def _calls_under(store: Store, subject: str) -> list[bytes]:
 
 def _run_like(store: Store, run: str) -> str:
     """The id of the run that is meant: whole, or its beginning or end."""
-    known = [name for name in store.files.names("runs") if name.startswith(run) or name.endswith(run)]
+    known = [name for name in event_log.runs(store) if name.startswith(run) or name.endswith(run)]
     if len(known) != 1:
         shown = ", ".join(known[-3:])
         some = f"{len(known)} runs are like {run}: {shown}" if known else f"store {store.url} has no run {run}"

@@ -162,13 +162,14 @@ class GoogleFiles(RemoteFiles):
         """A bucket that is not there answers as one that is empty does: ask for it once."""
         if self._bucket_seen:
             return
+        self._bucket_seen = True
         try:
             self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
         except FileNotFoundError:
+            self._bucket_seen = False
             raise self._no_bucket() from None
-        except Exception:  # it may be read but not listed; whatever else is wrong, the next operation shows
-            return
-        self._bucket_seen = True
+        except Exception:
+            return  # it may be read and not listed; whatever else is wrong, the next operation shows
 
     def _no_bucket(self) -> StoreUnavailable:
         return StoreUnavailable(

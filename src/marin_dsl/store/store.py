@@ -373,22 +373,18 @@ class Store:
 
     def call_of(self, key: bytes) -> bytes | None:
         """The call key that a recipe led to last, if it was resolved."""
-        return self._call_of(key)[0]
+        led = self.led_to(key)
+        return None if led is None else led[0]
 
-    def lasting_call_of(self, key: bytes) -> bytes | None:
-        """The same, unless something under the recipe is asked for anew in each run, so that it may lead elsewhere."""
-        call, volatile = self._call_of(key)
-        return None if volatile else call
-
-    def _call_of(self, key: bytes) -> tuple[bytes | None, bool]:
+    def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
+        """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
         record = self.read(_place("recipes", key, ".call"))
-        return (None, False) if record is None else (parse_digest(record["call"]), record["volatile"])
+        return None if record is None else (parse_digest(record["call"]), record["volatile"])
 
     def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        if self._call_of(key) != (call, volatile):
-            record = write_record({"call": format_digest(call), "volatile": volatile})
-            self.files.replace(_place("recipes", key, ".call"), (record,))
+        record = write_record({"call": format_digest(call), "volatile": volatile})
+        self.files.replace(_place("recipes", key, ".call"), (record,))
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
