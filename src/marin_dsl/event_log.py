@@ -45,7 +45,8 @@ class EventLog:
         if self._broken:
             return
         if event["event"] not in _PASSING:
-            self._waiting.append(line_of({name: value for name, value in event.items() if name != "plan"}))
+            plain = event if "plan" not in event else {name: event[name] for name in event if name != "plan"}
+            self._waiting.append(line_of(plain))
         if self._begun and self._waiting and (self._descriptor is not None or self._due):
             self._write()
 

@@ -363,6 +363,9 @@ def _parsed(line: str | bytes) -> Event | None:
     return event_of(record) if isinstance(record, dict) else None
 
 
+_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"))
+
+
 def line_of(event: Mapping[str, Any]) -> bytes:
     """An event as a line of a log."""
-    return json.dumps({"schema": SCHEMA, **event}, default=str, separators=(",", ":")).encode() + b"\n"
+    return f'{{"schema":{SCHEMA},{_ENCODER.encode(event)[1:]}\n'.encode()

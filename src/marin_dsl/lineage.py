@@ -16,6 +16,10 @@ from marin_dsl.store import Store, StoredValue
 from marin_dsl.worker import failure_of
 
 
+class NotRecorded(LookupError):
+    """A store has no record of an expression."""
+
+
 @attrs.frozen(eq=False)
 class Ancestor:
     """One recorded expression, and what became of it.
@@ -69,7 +73,7 @@ def recorded(store: Store, key: bytes) -> Ancestor:
     """One expression.
 
     Raises:
-        LookupError: the store has no record of it.
+        NotRecorded: the store has no record of it.
     """
     return _ancestor(store, key, _recipe(store, key), store.continuation(key))
 
@@ -77,7 +81,7 @@ def recorded(store: Store, key: bytes) -> Ancestor:
 def _recipe(store: Store, key: bytes) -> dict[str, Any]:
     found = store.recipe(key)
     if found is None:
-        raise LookupError(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
+        raise NotRecorded(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
     return found
 
 
@@ -110,7 +114,7 @@ def origins(store: Store, key: bytes) -> Branch:
     """An expression with all that it was made from.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     found = dict(below(store, {key: _recipe(store, key)}))
     recipes = {key: recipe for key, (recipe, _) in found.items()}
@@ -122,11 +126,11 @@ def below(
     store: Store, roots: Mapping[bytes, dict[str, Any]]
 ) -> Iterator[tuple[bytes, tuple[dict[str, Any], bytes | None]]]:
     """Every recorded expression below the given ones: its structure, and what it went on with; each once, iterative."""
-    seen = set(roots)
+    seen, continuations = set(roots), _Continuations(store)
     stack = list(roots.items())
     while stack:
         key, recipe = stack.pop()
-        continued = store.continuation(key)
+        continued = continuations.of(key)
         yield key, (recipe, continued)
         for reference in _with(references(recipe), continued):
             if reference not in seen:
@@ -136,17 +140,32 @@ def below(
                     stack.append((reference, found))
 
 
+class _Continuations:
+    """What expressions went on with; few did, and a listing of a shard tells which at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shards: dict[str, frozenset[str]] = {}
+
+    def of(self, key: bytes) -> bytes | None:
+        shard, name = key.hex()[:2], f"{key.hex()[2:]}.next"
+        if shard not in self._shards:
+            names = self._store.files.names(f"recipes/{shard}")
+            self._shards[shard] = frozenset(found for found in names if found.endswith(".next"))
+        return self._store.continuation(key) if name in self._shards[shard] else None
+
+
 def uses(store: Store, key: bytes) -> Branch:
     """An expression with all that was made from it: every record of the store is looked at.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     _recipe(store, key)
-    recipes = dict(_all_recipes(store))
+    recipes, continuations = dict(_all_recipes(store)), _Continuations(store)
     users: dict[bytes, list[bytes]] = {}
     for user, recipe in recipes.items():
-        for used in _with(references(recipe), store.continuation(user)):
+        for used in _with(references(recipe), continuations.of(user)):
             users.setdefault(used, []).append(user)
     return _branches(key, recipes, users)
 
@@ -265,7 +284,7 @@ def ancestors(store: Store, key: bytes) -> dict[bytes, Ancestor]:
     """An expression and everything below it, by recipe key.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     roots = {key: _recipe(store, key)}
     return {found: _ancestor(store, found, recipe, continued) for found, (recipe, continued) in below(store, roots)}

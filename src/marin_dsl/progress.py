@@ -194,4 +194,11 @@ def _described(call: Active) -> Text:
 
 
 def _fact(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A fact for eyes.
+
+    >>> _fact(12345.678), _fact(0.123456), _fact(7), _fact("warm-up")
+    ('12,346', '0.1235', '7', 'warm-up')
+    """
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
+    return str(value)

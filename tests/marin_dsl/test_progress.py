@@ -141,6 +141,7 @@ def test_a_call_that_will_be_tried_again_says_so_and_is_not_running_meanwhile():
             "call": "a",
             "title": "node",
             "attempt": 2,
+            "kind": "raised",
             "reason": "OSError: no",
             "seconds": 2.0,
             "at": 2.0,

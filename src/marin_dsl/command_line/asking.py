@@ -16,7 +16,7 @@ from marin_dsl.encoding import format_digest
 from marin_dsl.failures import Attempt
 from marin_dsl.history import moment
 from marin_dsl.inspection import Input, Inspection, inspect
-from marin_dsl.lineage import Became, Branch, became, dot, every, folded, origins, uses
+from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, every, folded, origins, uses
 from marin_dsl.quantities import duration, memory
 from marin_dsl.store import Store
 from marin_dsl.subject import Subject, SubjectMissing, subjects
@@ -37,7 +37,7 @@ def show(subject: str, store: str | None, as_json: bool) -> None:
 
     Example: marin show first-model@1.0
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         things = [inspect(found, each) for each in _evaluated(found, subject)]
         if as_json:
@@ -130,7 +130,7 @@ def why(subject: str, node: str | None, store: str | None, keep_failures: bool, 
 
     Example: marin why gallery.first_model:page
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         named = subjects(found, subject)
         roots = tuple(each.expression for each in named if each.expression is not None)
@@ -192,7 +192,7 @@ def lineage(subject: str, direction: str, lines: int, as_dot: bool, as_json: boo
 
     Example: marin lineage first-model@1.0
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         down = direction == "down"
         roots = [_branch(found, each, down=down) for each in _evaluated(found, subject) if _is_recorded(found, each)]

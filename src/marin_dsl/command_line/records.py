@@ -14,7 +14,7 @@ from marin_dsl.command_line.printing import Printer, document, short_digest
 from marin_dsl.failures import FailedCall
 from marin_dsl.failures import failures as recorded_failures
 from marin_dsl.history import Run, moment, runs
-from marin_dsl.lineage import every, origins
+from marin_dsl.lineage import NotRecorded, every, origins
 from marin_dsl.quantities import duration
 from marin_dsl.store import Store
 from marin_dsl.subject import SubjectMissing, subjects
@@ -31,7 +31,7 @@ def failures(subject: str | None, run: str | None, traceback: bool, as_json: boo
 
     Example: marin failures gallery.first_model:page --traceback
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         calls = None if subject is None else _calls_under(found, subject)
         failed = recorded_failures(found, calls=calls, run=None if run is None else _run_like(found, run))

@@ -23,6 +23,8 @@ class GoogleFiles(RemoteFiles):
     Zonal buckets are written by another protocol than the one that is spoken here, and refuse.
     """
 
+    at_once = 8
+
     def __init__(self, url: str) -> None:
         # The class of gcsfs's own package asks a second service for the kind of the bucket before every operation.
         from gcsfs.core import GCSFileSystem

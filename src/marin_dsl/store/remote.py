@@ -20,7 +20,7 @@ Create = Callable[[Any, str, bytes], bool]
 """From a file system of fsspec, a path on it and the content: make the file, whole, and say True; when there is a file
 at the path already, change nothing and say False. Of any number of callers at once, exactly one is told True."""
 
-PIECE = 16 << 20
+PIECE = 8 << 20
 """Bytes of a large file that are read or written at a time."""
 
 
@@ -79,6 +79,8 @@ conditional_create("memory", _create_in_memory)
 
 class RemoteFiles:
     """A prefix of an fsspec file system."""
+
+    at_once = 1
 
     def __init__(self, url: str) -> None:
         import fsspec

@@ -121,6 +121,15 @@ def test_a_value_that_is_gone_is_told_and_no_traceback(evaluated):
     assert document("show", "experiment:sweep", "--store", "other")["things"][0]["status"] == "not evaluated"
 
 
+def test_what_an_input_was_is_not_known_when_its_record_is_gone(evaluated):
+    recipe = document("show", "experiment:good")["things"][0]["inputs"][0]["recipe"].removeprefix("sha256:")
+    Path(f".marin/recipes/{recipe[:2]}/{recipe[2:]}.json").unlink()
+    found = document("show", "experiment:good")["things"][0]
+    assert [argument["text"] for argument in found["arguments"]] == ["(not recorded)"]
+    assert found["inputs"] == []
+    assert told("lineage", "experiment:good")[0].startswith("✓ double(double)")
+
+
 def test_why_tells_what_changed_field_by_field(evaluated):
     changed = MODULE.replace('"A page", [good, attempt(bad)]', '"A better page", [double(5), attempt(bad)]')
     write_module("experiment", changed)
