@@ -8,8 +8,9 @@ from typing import Any, Literal
 import greenlet
 
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.store.files import Entry
 
-OPERATIONS = ("read", "create", "replace", "size", "names", "remove", "move", "modified", "entries")
+OPERATIONS = ("read", "create", "replace", "size", "names", "remove", "pieces", "move", "modified", "entries")
 Fault = Literal["before", "after"] | None
 
 
@@ -41,6 +42,21 @@ class InMemory:
 
     def remove(self, path: str) -> None:
         self.files.pop(path, None)
+
+    def pieces(self, path: str) -> Any:
+        return iter([self.files[path][0]]) if path in self.files else None
+
+    def entries(self) -> list[Entry]:
+        return [Entry(path, len(data), modified) for path, (data, modified) in self.files.items()]
+
+    def modified(self, path: str) -> float | None:
+        return self.files[path][1] if path in self.files else None
+
+    def move(self, path: str, to: str) -> bool:
+        if path not in self.files:
+            return False
+        self.files[to] = (self.files.pop(path)[0], self._clock())
+        return True
 
     def local(self, path: str) -> None:
         return None

@@ -11,9 +11,10 @@ import threading
 import attrs
 import pytest
 
-from marin_dsl.store.files import LocalFiles, StoreUnavailable
+from marin_dsl.store.files import StoreUnavailable
 from marin_dsl.store.heartbeat import HEARTBEAT, Heartbeat
 from marin_dsl.store.leases import Lease, Sighting, acquire, look
+from marin_dsl.store.local import LocalFiles
 from marin_dsl.store.owner import Owner
 from tests.laws.interleaving import InMemory
 

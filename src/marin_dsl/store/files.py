@@ -5,22 +5,36 @@ Nothing is ever seen half-written: a file appears whole under its name or not at
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import functools
 import hashlib
 import mmap
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
+
+import attrs
 
 
 class StoreUnavailable(RuntimeError):
     """A store cannot be read or written; the message says where, why and what to do."""
+
+
+@attrs.frozen
+class Entry:
+    """A file of a store, as a listing shows it.
+
+    Attributes:
+        path: below the store.
+        size: in bytes.
+        modified: when it was written, in seconds since 1970 by the clock of the file system.
+    """
+
+    path: str
+    size: int
+    modified: float
 
 
 class Files(Protocol):
@@ -60,6 +74,18 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""
+        ...
+
+    def entries(self) -> Iterable[Entry]:
+        """All files of the store, leftovers of crashes included."""
+        ...
+
+    def modified(self, path: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the file system; None when there is none."""
+        ...
+
+    def move(self, path: str, to: str) -> bool:
+        """Make or replace a file with one that goes away, and counts as written now; False when there is none."""
         ...
 
     def local(self, path: str) -> Path | None:
@@ -107,177 +133,17 @@ def checked(path: str) -> str:
     return path
 
 
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-
-
-class LocalFiles:
-    """A folder of the local disk. Files are private to their owner (0600) and appear by link or rename."""
-
-    at_once = 1
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.url = str(root)
-
-    def _at(self, path: str) -> Path:
-        return self.root / checked(path)
-
-    def _place(self, path: str) -> str:
-        return f"{self.url}/{checked(path)}"  # a `Path` would cost more than most operations with it
-
-    def read(self, path: str) -> bytes | None:
-        place = self._place(path)
-        try:
-            with open(place, "rb", buffering=0) as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unavailable(self.url, path, "read", error) from error
-
-    def pieces(self, path: str) -> Iterator[bytes] | None:
-        with self._complaining("read", path):
-            try:
-                return self._pieces(path, self._at(path).open("rb"))
-            except FileNotFoundError:
-                return None
-
-    def _pieces(self, path: str, stream: BinaryIO) -> Iterator[bytes]:
-        with self._complaining("read", path), stream:
-            while piece := stream.read(1 << 20):
-                yield piece
-
-    def create(self, path: str, data: bytes) -> bool:
-        place = self._place(path)
-        try:
-            return _create(place, data)
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                raise StoreUnavailable(
-                    f"store {self.url}: the file system has no hard links, and without them two writers are not "
-                    f"safe: {OTHER}"
-                ) from error
-            raise unavailable(self.url, path, "write", error) from error
-
-    def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        place = self._place(path)
-        try:
-            with _temporary(place, chunks) as temporary:
-                os.replace(temporary, place)
-        except OSError as error:
-            raise unavailable(self.url, path, "write", error) from error
-
-    def size(self, path: str) -> int | None:
-        place = self._place(path)
-        try:
-            found = os.stat(place)
-            return found.st_size if stat.S_ISREG(found.st_mode) else None
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unavailable(self.url, path, "read", error) from error
-
-    def names(self, folder: str) -> list[str]:
-        with self._complaining("list", folder):
-            try:
-                return visible(os.listdir(self._at(folder)))
-            except FileNotFoundError:
-                return []
-
-    def remove(self, path: str) -> None:
-        with self._complaining("remove", path):
-            self._at(path).unlink(missing_ok=True)
-
-    def local(self, path: str) -> Path | None:
-        return self._at(path)
-
-    @contextlib.contextmanager
-    def _complaining(self, doing: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
-
-
-def _create(place: str, data: bytes) -> bool:
-    """Make a file with the content, unless there is one."""
-    folder = os.path.dirname(place)
-    try:
-        descriptor = _open_nameless(folder)
-    except FileNotFoundError:
-        _make_folder(Path(folder))
-        descriptor = _open_nameless(folder)
-    if descriptor is None:
-        with _temporary(place, (data,)) as temporary:
-            return _link(temporary, place)
-    with open(descriptor, "wb", buffering=0) as stream:
-        _write_all(stream, data)
-        # A file without a name gets its first one from the place where the system shows open files.
-        return _link(f"/proc/self/fd/{descriptor}", place)
-
-
-def _link(source: str, place: str) -> bool:
-    try:
-        os.link(source, place, src_dir_fd=_descriptor_of_root(), follow_symlinks=True)
-    except FileExistsError:
-        return False
-    return True
-
-
-@functools.cache
-def _descriptor_of_root() -> int:
-    # Python calls `linkat`, which alone follows the link in /proc, only when it is given a folder to start from.
-    return os.open("/", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _open_nameless(folder: str) -> int | None:
-    """A new file in a folder that nobody sees, and that vanishes unless it gets a name; None where there are none.
-
-    It spares the folder two changes for each file that is made.
-    """
-    if not _nameless_files():
-        return None
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-            return None
-        raise
-
-
-@functools.cache
-def _nameless_files() -> bool:
-    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
-
-
-@contextlib.contextmanager
-def _temporary(place: str, chunks: Iterable[Any]) -> Iterator[str]:
-    """A private file with the content, in the folder of `place`; gone afterwards whatever happens."""
-    folder = os.path.dirname(place)
-    temporary = f"{folder}/{temporary_name()}"
-    try:
-        try:
-            descriptor = _open_new(temporary)
-        except FileNotFoundError:
-            _make_folder(Path(folder))
-            descriptor = _open_new(temporary)
-        with open(descriptor, "wb", buffering=0) as stream:
-            for chunk in chunks:
-                _write_all(stream, chunk)
-        yield temporary
-    finally:
-        with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
-            os.unlink(temporary)
-
-
 _TEMPORARY = ".temporary-"
 
 
 def temporary_name() -> str:
     """A name that nobody else uses and that no listing shows."""
     return f"{_TEMPORARY}{os.urandom(16).hex()}"
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a file was never finished: it is being written now, or its writer died."""
+    return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
 def visible(names: Iterable[str]) -> list[str]:
@@ -301,23 +167,6 @@ def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
         return hasher.digest(), content
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, private to their owner (`Path.mkdir` makes the ones above readable to all)."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _open_new(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-
-def _write_all(stream: Any, chunk: Any) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[stream.write(rest) :]
-
-
 def open_files(url: str) -> Files:
     """The file system of a store: a local folder, or a URL that fsspec knows.
 
@@ -327,6 +176,8 @@ def open_files(url: str) -> Files:
     if url.startswith("file://"):
         url = url.removeprefix("file://")
     if "://" not in url:
+        from marin_dsl.store.local import LocalFiles
+
         return LocalFiles(Path(url).expanduser().absolute())
     if url.startswith(("gs://", "gcs://")):
         from marin_dsl.store.google import GoogleFiles

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from marin_dsl.store.files import OTHER, StoreUnavailable, checked, unavailable, visible
-from marin_dsl.store.remote import PIECE, RemoteFiles, gathered
+from marin_dsl.store.files import OTHER, Entry, StoreUnavailable, checked, unavailable, visible
+from marin_dsl.store.remote import PIECE, RemoteFiles, gathered, moment_of
 
 
 class GoogleFiles(RemoteFiles):
@@ -66,6 +66,21 @@ class GoogleFiles(RemoteFiles):
 
     def names(self, folder: str) -> list[str]:
         return visible(self._found("list", folder, lambda place: list(self._listed(place))) or ())
+
+    def entries(self) -> Iterable[Entry]:
+        prefix, page = f"{self._key(self.root)}/".lstrip("/"), None
+        while True:
+            with self._complaining("list", "runs"):
+                found = self.fs.call("GET", "b/{}/o", self.bucket, prefix=prefix, pageToken=page, json_out=True)
+            for item in found.get("items", ()):
+                yield Entry(item["name"].removeprefix(prefix), int(item["size"]), moment_of(item))
+            page = found.get("nextPageToken")
+            if page is None:
+                return
+
+    def modified(self, path: str) -> float | None:
+        found = self._found("read", path, self._resource)
+        return None if found is None else moment_of(found)
 
     def _key(self, place: str) -> str:
         return place.partition("/")[2]

@@ -6,7 +6,6 @@ named by their digests, so writing one twice changes nothing, and the record is 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import tempfile
@@ -16,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import attrs
-
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
 from marin_dsl.store.files import Files, StoreUnavailable, mapped, open_files, temporary_name, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
+from marin_dsl.store.values import ContentDamaged, StoredValue, verified
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,43 +36,6 @@ _UNFINISHED = frozenset(_FORMAT[:length] for length in range(len(_FORMAT)))
 """What a writer that was stopped may leave, where file systems do not keep their promise (a power failure)."""
 
 
-class ContentDamaged(LeafMissing):
-    """A blob does not have the content that its name promises."""
-
-
-@attrs.frozen
-class StoredValue:
-    """Where a value is: its digest, its manifest when that is short, and its large leaves.
-
-    Attributes:
-        digest: digest of the manifest, 32 bytes.
-        inline: the manifest itself when it is short.
-        leaves: digest and size of each large leaf.
-    """
-
-    digest: bytes
-    inline: bytes | None
-    leaves: tuple[tuple[bytes, int], ...]
-
-    def as_record(self) -> dict[str, Any]:
-        """The value as a part of a record."""
-        return {
-            "digest": format_digest(self.digest),
-            "inline": None if self.inline is None else base64.b64encode(self.inline).decode(),
-            "leaves": [[format_digest(digest), size] for digest, size in self.leaves],
-        }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> StoredValue:
-        """The value that a record names."""
-        inline = record["inline"]
-        return cls(
-            parse_digest(record["digest"]),
-            None if inline is None else base64.b64decode(inline),
-            tuple((parse_digest(digest), size) for digest, size in record["leaves"]),
-        )
-
-
 class Store:
     """A folder (or any fsspec URL with a conditional create) that keeps what experiments produced.
 
@@ -87,6 +48,7 @@ class Store:
     def __init__(self, url: str | Path) -> None:
         self.files: Files = open_files(str(url))
         self._at_once = self.files.at_once
+        self._next_look, self._any_trash = 0.0, False
 
     @property
     def url(self) -> str:
@@ -157,7 +119,7 @@ class Store:
         Raises:
             ContentDamaged: the content changed after its digest was taken.
         """
-        self._put_blob(leaf.digest, leaf.size, lambda: _verified(leaf))
+        self._put_blob(leaf.digest, leaf.size, lambda: verified(leaf))
 
     def _put_blob(self, digest: bytes, size: int, chunks: Callable[[], Iterable[Any]]) -> None:
         path = _place("blobs", digest)
@@ -201,6 +163,8 @@ class Store:
         if local is None:
             return self._read_blob(digest) if size <= IN_MEMORY_LIMIT else self._fetch(digest)
         try:
+            if not local.exists():
+                self.restore(path)
             found = Leaf.of_file(local)
         except OSError as error:
             raise LeafMissing(self._gone(digest)) from error
@@ -210,7 +174,7 @@ class Store:
 
     def _fetch(self, digest: bytes) -> memoryview:
         path = _place("blobs", digest)
-        pieces = self.files.pieces(path)
+        pieces = self.files.pieces(path) or self.files.pieces(f"trash/{path}")
         if pieces is None:
             raise LeafMissing(self._gone(digest))
         try:
@@ -222,7 +186,10 @@ class Store:
         return content
 
     def _read_blob(self, digest: bytes) -> bytes:
-        data = self.files.read(_place("blobs", digest))
+        path = _place("blobs", digest)
+        data = self.files.read(path)
+        if data is None:
+            data = self.files.read(f"trash/{path}")
         if data is None:
             raise LeafMissing(self._gone(digest))
         if hashlib.sha256(data).digest() != digest:
@@ -250,7 +217,7 @@ class Store:
             self.manifest(stored)
         except LeafMissing:
             return False
-        return all(self._each(lambda leaf: self.files.size(_place("blobs", leaf[0])) == leaf[1], stored.leaves))
+        return all(self._each(lambda leaf: self._size(_place("blobs", leaf[0])) == leaf[1], stored.leaves))
 
     def _each(self, action: Callable[[T], R], items: Collection[T]) -> Iterator[R]:
         """What an action gives for each item; where every operation is a request, several at a time."""
@@ -258,6 +225,10 @@ class Store:
             return map(action, items)
         with ThreadPoolExecutor(self._at_once) as pool:
             return iter(list(pool.map(action, items)))
+
+    def _size(self, path: str) -> int | None:
+        size = self.files.size(path)
+        return self.files.size(f"trash/{path}") if size is None else size
 
     # Results and failures
 
@@ -311,9 +282,33 @@ class Store:
     def read(self, path: str) -> dict[str, Any] | None:
         """A record; None when it is absent or damaged."""
         try:
-            return read_record(self.files.read(path))
+            data = self.files.read(path)
+            if data is None and self._trash():
+                data = self.files.read(f"trash/{path}")
+            return read_record(data)
         except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
+
+    def restore(self, path: str) -> bool:
+        """Bring something back that was collected and is wanted again (see `marin_dsl.store.collection`)."""
+        try:
+            if path.startswith("blobs/"):
+                return self.files.move(f"trash/{path}", path)
+            data = self.files.read(f"trash/{path}")
+            return data is not None and self.files.create(path, data)
+        except StoreUnavailable:
+            return False  # a store that can only be read has lost it
+
+    def look_again(self) -> None:
+        """Something has come into the trash, or left it."""
+        self._next_look = 0.0
+
+    def _trash(self) -> bool:
+        """Whether there is anything in the trash; looked at once a second, for it is asked at every miss."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look, self._any_trash = now + 1.0, bool(self.files.names("trash"))
+        return self._any_trash
 
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
@@ -380,19 +375,6 @@ def _schema(data: bytes) -> int | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return schema if type(schema) is int and schema > 0 else None
-
-
-def _verified(leaf: Leaf) -> Iterable[Any]:
-    """The chunks of a leaf; complains at the end if they are not what its digest says."""
-    hasher = hashlib.sha256()
-    for chunk in leaf.chunks():
-        hasher.update(chunk)
-        yield chunk
-    if hasher.digest() != leaf.digest:
-        raise ContentDamaged(
-            f"a large value ({leaf.size} bytes) changed after it became part of an expression or a result; "
-            "pass a copy, and leave files that a value refers to as they are"
-        )
 
 
 def _place(kind: str, digest: bytes, suffix: str = "") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl.store import Store, StoreUnavailable, remote
-from marin_dsl.store import files as module
+from marin_dsl.store import local as module
 
 CHOOSE = "choose another store with --store or MARIN_STORE"
 
