@@ -88,6 +88,7 @@ class Cluster:
         dask.config.set(
             {
                 "distributed.admin.log-length": 0,
+                "distributed.deploy.lost-worker-timeout": "1 hour",  # a worker that died starts anew, if slowly
                 "distributed.scheduler.allowed-failures": 0,
                 "distributed.worker.memory.pause": False,
             }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from marin_dsl import Failed, Store, evaluate, op, provenance, retries
+from marin_dsl.annotations import Annotations
 from marin_dsl.executors import ResourceMissing
-from marin_dsl.retries import Retries, pause_before
+from marin_dsl.retries import Retries, pause_before, set_apart
 from marin_dsl.task import Answer, Task
 from tests.marin_dsl.isolated_operators import counted, plain
 
@@ -84,24 +86,45 @@ def test_the_attempts_of_an_earlier_run_do_not_count(tmp_path):
     assert run(made, tmp_path).value == 4
 
 
-@pytest.mark.parametrize("settings", [{"workers": 2}], ids=["processes"])
-def test_a_worker_that_is_killed_is_lost_and_the_run_goes_on(tmp_path, settings):
+@op(version="1")
+def deadly(n: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+def test_a_worker_that_is_killed_is_lost_and_the_run_goes_on(tmp_path):
     seen = []
-    made = counted(str(tmp_path), "kill", 2)
-    others = [plain(n) for n in range(4)]
-    found = evaluate(made, plain([made, *others]), *others, store=tmp_path / "store", watch=seen.append, **settings)
-    assert [outcome.value for outcome in found] == [2, [2, 0, 1, 2, 3], 0, 1, 2, 3]
+    once, always, others = counted(str(tmp_path), "kill", 2), deadly(1), [plain(n) for n in range(4)]
+    roots = (once, plain([once, *others]), always, *others)
+    found = evaluate(*roots, store=tmp_path / "store", workers=2, watch=seen.append)
+    assert [outcome.value for outcome in found if outcome.ok] == [2, [2, 0, 1, 2, 3], 0, 1, 2, 3]
     first, second = (tmp_path / "tries").read_text().split()
     assert first != second
-    retry = next(event for event in seen if event["event"] == "retry" and "counted" in event["title"])
-    assert (retry["kind"], retry["reason"].partition(":")[0]) == ("lost", "WorkerLost")
+    assert (found[2].kind, found[2].message) == ("killed", "its process was killed by signal 9 (SIGKILL)")
+    assert [each.kind for each in found[2].history] == ["lost", "killed"], "it was found out which operator it is"
+    lost = [event for event in seen if event["event"] == "retry" and event["kind"] == "lost"]
+    assert {event["reason"].partition(":")[0] for event in lost} == {"WorkerLost"}
     store = Store(tmp_path / "store")
-    failure = store.last_failure(store.call_of(made.key))["failure"]
+    failure = store.read(f"failures/{store.call_of(once.key).hex()}/000001.json")["failure"]
     assert failure["message"] == "its worker died before it had answered, by this operator or by another one"
     assert failure["notes"][0].startswith("the worker was tcp://")
     assert failure["notes"][1] == (
         "isolate=True tells which operator it is: it keeps what one does to its process from the others"
     )
+
+
+def test_what_needs_a_device_is_not_isolated_when_its_worker_was_lost():
+    assert set_apart(Annotations({"CPU": 2})).isolate
+    assert not set_apart(Annotations({"GPU": 1})).isolate
+
+
+def test_nobody_waits_in_a_worker_for_the_next_attempt(tmp_path, monkeypatch):
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.3)
+    seen = []
+    made = counted(str(tmp_path), "refused", 2).with_(transient=OSError, title="again", priority=1)
+    evaluate(made, plain(1), store=tmp_path / "store", debug=True, watch=seen.append)
+    told = [(event["event"], event["title"]) for event in seen if event["event"] in ("retry", "ok")]
+    assert told == [("retry", "again"), ("ok", "plain(value=1)"), ("ok", "again")]
 
 
 def test_pauses_grow_and_are_never_too_long(monkeypatch):
