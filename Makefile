@@ -29,6 +29,7 @@ format: .venv/development
 bench: .venv/development
 	$(BIN)/python benchmarks/language.py
 	$(BIN)/python benchmarks/main_job.py
+	$(BIN)/python benchmarks/records.py
 
 clean:
 	rm -rf .venv .marin site dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

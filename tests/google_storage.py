@@ -7,6 +7,7 @@ prefix, delimiter and pages; deletion; generations, and 412 where a precondition
 
 import base64
 import contextlib
+import datetime
 import hashlib
 import http.server
 import itertools
@@ -94,8 +95,8 @@ class GoogleStorage(http.server.ThreadingHTTPServer):
                 "name": name,
                 "generation": str(next(self.generations)),
                 "size": str(len(data)),
-                "updated": "2026-01-01T00:00:00.000Z",
-                "timeCreated": "2026-01-01T00:00:00.000Z",
+                "updated": _moment(),
+                "timeCreated": _moment(),
                 "md5Hash": base64.b64encode(hashlib.md5(data).digest()).decode(),
             }
             self.bucket(bucket)[name] = (resource, bytes(data))
@@ -198,6 +199,9 @@ class Request(http.server.BaseHTTPRequestHandler):
                     self.server.found(bucket, name)
                     del self.server.buckets[bucket][name]
                 return 204, {}, b""
+            case ["POST", "storage", "v1", "b", bucket, "o", name, "rewriteTo", "b", other, "o", copy]:
+                resource, data = self.server.found(bucket, name)
+                return _json({"done": True, "resource": self.server.insert(other, copy, data, resource, self.query)})
             case ["POST" | "PUT" | "DELETE", "upload", "storage", "v1", "b", bucket, "o"]:
                 return self.upload(bucket)
         raise Refused(400, f"{self.command} {self.path} is not known here")
@@ -259,6 +263,10 @@ class Request(http.server.BaseHTTPRequestHandler):
             upload.done = self.server.insert(upload.bucket, upload.name, upload.data, upload.metadata, upload.query)
             return _json(upload.done)
         return 308, {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {}, b""
+
+
+def _moment():
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def _json(content):

@@ -12,7 +12,7 @@ from marin_dsl.node import Node
 from marin_dsl.outcome import Failed, Skipped
 from marin_dsl.plan import plan_of
 from marin_dsl.resolution import Resolution
-from marin_dsl.worker import Answer
+from marin_dsl.task import Answer
 
 
 def planned(run: str, resolution: Resolution, reasons: Mapping[bytes, str]) -> dict[str, Any]:
@@ -54,6 +54,11 @@ def _event(kind: str, node: Node, **facts: Any) -> dict[str, Any]:
 def continued(node: Node) -> dict[str, Any]:
     """The operator of a node has returned an expression."""
     return _event("continued", node)
+
+
+def elsewhere(node: Node, by: str) -> dict[str, Any]:
+    """Somebody else is working on the call of a node."""
+    return _event("elsewhere", node, by=by)
 
 
 def settled(node: Node, answer: Answer | None) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from marin_dsl.artifact import Directory, temporary_folder
+from marin_dsl.artifact import Directory, link_files, temporary_folder
 from marin_dsl.encoding import register_codec
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ Part = int | slice | EllipsisType
 class ArrayTree:
     """Named arrays as a value.
 
-    Make one in an operator with `ArrayTree.write(folder, arrays)`; an operator that receives it reads arrays, or parts of
-    them, with `read`. The names of a nested tree are its keys and positions, joined by `/`.
+    Make one in an operator with `ArrayTree.write(folder, arrays)`; an operator that receives it reads arrays, or parts
+    of them, with `read`. The names of a nested tree are its keys and positions, joined by `/`.
 
     Attributes:
         directory: the files of all arrays.
@@ -119,8 +119,7 @@ class ArrayTree:
         import numpy as np
 
         spans = _spans(self.shape(name), part)
-        for chunk in _chunks(spans, self._description(name)):
-            self._fetch(f"{name}/{chunk}")
+        self._fetch(f"{name}/{chunk}" for chunk in _chunks(spans, self._description(name)))
         where = tuple(start if step is None else slice(start, stop, step) for start, stop, step in spans)
         return np.asarray(self._opened(name)[where].read().result())
 
@@ -138,18 +137,19 @@ class ArrayTree:
     def _opened(self, name: str) -> Any:
         import tensorstore
 
-        self._fetch(f"{name}{_DESCRIPTION}")
+        self._fetch([f"{name}{_DESCRIPTION}"])
         assert self._folder is not None
         return tensorstore.open(_place(self._folder / name), open=True, read=True).result()
 
-    def _fetch(self, name: str) -> None:
-        """Have a file of the tree in the folder that tensorstore reads; what is not written is all zeros."""
+    def _fetch(self, names: Iterable[str]) -> None:
+        """Have files of the tree in the folder that tensorstore reads; what is not written is all zeros."""
         if self._folder is None:
             self._folder = temporary_folder(self)
-        place = self._folder / name
-        if name in self.directory.files and not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(self.directory[name].path)
+        files = self.directory.files
+        link_files(
+            self._folder,
+            {name: files[name] for name in names if name in files and not (self._folder / name).exists()},
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ArrayTree) and self.directory == other.directory

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn
 
@@ -129,11 +130,7 @@ class Directory:
     def path(self) -> Path:
         """A local folder with the files; read only."""
         if self._path is None:
-            self._path = temporary_folder(self)
-            for name, file in self.files.items():
-                place = self._path / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(file.path)
+            self._path = link_files(temporary_folder(self), self.files)
         return self._path
 
     @property
@@ -177,6 +174,21 @@ def temporary_folder(owner: object) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="marin-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def link_files(folder: Path, files: Mapping[str, File]) -> Path:
+    """Links to files under their names in a folder; several are fetched and verified at a time."""
+    distinct = list(dict.fromkeys(files.values()))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        located = dict(zip(distinct, pool.map(lambda file: file.path, distinct), strict=True))
+    for name, file in files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(located[file])
+    return folder
+
+
+_AT_ONCE = 8
 
 
 def _materialise(file: File, content: Any) -> Path:

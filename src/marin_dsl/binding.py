@@ -1,25 +1,16 @@
-"""The quick answers of a signature: they are right when they are given, and `signature` knows the rest.
+"""Where the arguments of a call go: worked out once per operator, and as `inspect` would place them.
 
-Most calls are of functions without `*args` and `**kwargs`, and most arguments are of exactly the class that they should
-be. Both are worked out once per operator; whatever is not as plain is left to `inspect` and to the type checker.
+A call that is wrong is left to `inspect`, which has the words for it.
 """
 
 from __future__ import annotations
 
 import inspect
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
-
-_NUMBERS: dict[type, tuple[type, ...]] = {
-    int: (int, bool),
-    float: (float, int, bool),
-    complex: (complex, float, int, bool),
-}
-"""The classes whose instances are taken for a number of a class."""
 
 
 @attrs.frozen(eq=False)
@@ -28,103 +19,75 @@ class Placement:
 
     Attributes:
         positional: names of the parameters that can be given by position.
+        only: how many of those can be given by position only.
+        needed: how many of those that can be given by position only have no default.
         places: for each parameter that can be given by name, how many positional arguments leave it free.
-        required: names of the parameters without a default.
+        required: names of the parameters that can be given by name and have no default.
         defaults: all parameters in order, each with its default (or None).
+        rest: the parameter that collects further positional arguments, if there is one.
+        named: the parameter that collects further named arguments, if there is one.
     """
 
     positional: tuple[str, ...]
+    only: int
+    needed: int
     places: Mapping[str, int]
     required: tuple[str, ...]
     defaults: Mapping[str, Any]
+    rest: str | None
+    named: str | None
 
     @classmethod
-    def of(cls, signature: inspect.Signature) -> Placement | None:
-        """The placement for a signature; None when it collects arguments or has positional-only ones."""
+    def of(cls, signature: inspect.Signature) -> Placement:
+        """The placement for a signature."""
         parameters = signature.parameters.values()
-        if any(each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in parameters):
-            return None
-        positional = tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+        only = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
+        either = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+        places = {each.name: len(only) + position for position, each in enumerate(either)}
         return cls(
-            positional,
-            {each.name: position for position, each in enumerate(parameters)},
-            tuple(each.name for each in parameters if each.default is each.empty),
+            tuple(each.name for each in (*only, *either)),
+            len(only),
+            sum(each.default is each.empty for each in only),
+            places | {each.name: sys.maxsize for each in by_name},
+            tuple(each.name for each in (*either, *by_name) if each.default is each.empty),
             {each.name: None if each.default is each.empty else each.default for each in parameters},
+            next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None),
+            next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), None),
         )
 
     def place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Arguments by parameter name, in order, defaults filled in; None when the call is wrong."""
+        """Arguments by parameter name, in order, defaults filled in; None when the call is wrong.
+
+        It is None as well for what Python's versions do not agree about: a parameter that can be given by position
+        only, is not, and whose name is that of a named argument.
+        """
         given, places = len(args), self.places
-        if given > len(self.positional):
+        if given > len(self.positional) and self.rest is None:
+            return None
+        if given < self.only and (
+            given < self.needed or any(name in kwargs for name in self.positional[given : self.only])
+        ):
             return None
         for name in kwargs:
-            if places.get(name, -1) < given:  # unknown, or given by position as well
+            # Unknown, or given by position as well.
+            if places.get(name, -1) < given and (self.named is None or name in places):
                 return None
         for name in self.required:
             if places[name] >= given and name not in kwargs:
                 return None
-        arguments = {**self.defaults, **kwargs}
+        return self._collected(args, kwargs)
+
+    def _collected(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = {**self.defaults}
+        if self.named is None:
+            arguments.update(kwargs)
+        else:
+            further: dict[str, Any] = {}
+            for name, value in kwargs.items():
+                (arguments if name in self.places else further)[name] = value
+            arguments[self.named] = further
         arguments.update(zip(self.positional, args, strict=False))
+        if self.rest is not None:
+            arguments[self.rest] = args[len(self.positional) :]
         return arguments
-
-
-def surely_right(parameter: inspect.Parameter, hint: Any) -> Callable[[Any], bool]:
-    """A quick test whether what a parameter is given fits its type; of `*args` and `**kwargs`, whether each does."""
-    fits = surely_fits(hint)
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return lambda collected: all(map(fits, collected))
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return lambda collected: all(map(fits, collected.values()))
-    return fits
-
-
-def surely_fits(hint: Any) -> Callable[[Any], bool]:
-    """A quick test whether a value fits a type: yes is certain, no means that it has to be looked at closely.
-
-    >>> fits = surely_fits(list[float] | None)
-    >>> fits([1, 0.5]), fits(None), fits(["a"])
-    (True, True, False)
-    """
-    kinds = exact_kinds(hint)
-    containers = [test for kind in alternatives(hint) if (test := _container_test(kind)) is not None]
-    if not containers:
-        return lambda value: type(value) in kinds
-    return lambda value: type(value) in kinds or any(test(value) for test in containers)
-
-
-def _container_test(hint: Any) -> Callable[[Any], bool] | None:
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is list and len(parts) == 1:
-        items = _all_fit(parts[0])
-        return lambda value: type(value) is list and items(value)
-    if origin is dict and len(parts) == 2:
-        keys, items = map(_all_fit, parts)
-        return lambda value: type(value) is dict and keys(value) and items(value.values())
-    return None
-
-
-def _all_fit(hint: Any) -> Callable[[Iterable[Any]], bool]:
-    if hint is Any:
-        return lambda values: True
-    kinds = exact_kinds(hint)
-    return lambda values: kinds.issuperset(map(type, values))
-
-
-def exact_kinds(hint: Any) -> frozenset[type]:
-    """Classes whose direct instances fit a type, whatever is in them."""
-    kinds: set[type] = set()
-    for kind in alternatives(hint):
-        if plain(kind) and (kind is tuple or not issubclass(kind, tuple)):  # a named tuple has types of its own inside
-            kinds.update(_NUMBERS.get(kind, (kind,)))
-    return frozenset(kinds)
-
-
-def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; of another type itself."""
-    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    return typing.get_args(hint) if union else (hint,)
-
-
-def plain(kind: Any) -> bool:
-    """Whether a type is a mere class."""
-    return isinstance(kind, type) and kind is not Any and not typing.get_args(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import statistics
 import time
 from collections import defaultdict
@@ -44,7 +45,8 @@ class EventLog:
         if self._broken:
             return
         if event["event"] not in _PASSING:
-            self._waiting.append(line_of({name: value for name, value in event.items() if name != "plan"}))
+            plain = event if "plan" not in event else {name: event[name] for name in event if name != "plan"}
+            self._waiting.append(line_of(plain))
         if self._begun and self._waiting and (self._descriptor is not None or self._due):
             self._write()
 
@@ -93,6 +95,14 @@ def _segment(run: str, number: int) -> str:
     return f"runs/{run}/events/{number:06d}.jsonl"
 
 
+_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
+
+
+def runs(store: Store) -> list[str]:
+    """The ids of a store's runs, the oldest first; files of others are none."""
+    return [name for name in store.files.names("runs") if _RUN.fullmatch(name)]
+
+
 def lines(store: Store, run: str) -> list[bytes]:
     """The lines of a run's log so far; empty when there is none."""
     files = store.files
@@ -120,7 +130,7 @@ _RECENT, _LAST = 5, 2000
 def durations(store: Store, operators: Iterable[str]) -> dict[str, float]:
     """Seconds that a call of each operator took on average in recent runs, for those that ran in any."""
     wanted, seconds = set(operators), defaultdict[str, list[float]](list)
-    for run in reversed(store.files.names("runs")[-_RECENT:]):
+    for run in reversed(runs(store)[-_RECENT:]):
         ran = [line for line in lines(store, run)[-_LAST:] if b'"how":"run"' in line]
         for event in replay(ran).settled.values():
             if event.seconds is not None and event.operator in wanted:

@@ -120,6 +120,38 @@ class Continued(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Retried(Event):
+    """A call failed and will be tried again.
+
+    Attributes:
+        attempt: the number of the next attempt.
+        kind: kind of the failure.
+        reason: the failure in short.
+        seconds: when the next attempt is due, from now.
+    """
+
+    kinds: ClassVar = ("retry",)
+
+    call: str
+    title: str
+    attempt: int
+    kind: str
+    reason: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Elsewhere(Event):
+    """Somebody else is working on a call, and its result is waited for."""
+
+    kinds: ClassVar = ("elsewhere",)
+
+    call: str
+    title: str
+    by: str
+
+
+@attrs.frozen(kw_only=True)
 class Settled(Event):
     """A node got its outcome.
 
@@ -179,7 +211,21 @@ class Finished(Event):
     outcomes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-_ALL = (Planned, Found, Started, Running, Progress, Logged, Continued, Settled, Drifted, Interrupted, Finished)
+_ALL = (
+    Planned,
+    Found,
+    Started,
+    Running,
+    Progress,
+    Logged,
+    Continued,
+    Retried,
+    Elsewhere,
+    Settled,
+    Drifted,
+    Interrupted,
+    Finished,
+)
 _TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
 
@@ -253,7 +299,7 @@ class State:
                 self.running[event.call] = Active(event.title, event.at)
             case Progress() if event.call in self.running:
                 self.running[event.call].progress = event.content
-            case Continued():
+            case Continued() | Retried():
                 self._end(event.call, event.at)
             case Settled():
                 self._settle(event)
@@ -317,6 +363,9 @@ def _parsed(line: str | bytes) -> Event | None:
     return event_of(record) if isinstance(record, dict) else None
 
 
+_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"))
+
+
 def line_of(event: Mapping[str, Any]) -> bytes:
     """An event as a line of a log."""
-    return json.dumps({"schema": SCHEMA, **event}, default=str, separators=(",", ":")).encode() + b"\n"
+    return f'{{"schema":{SCHEMA},{_ENCODER.encode(event)[1:]}\n'.encode()

@@ -59,7 +59,7 @@ class Here:
 
     def next(self, timeout: float) -> Settled | None:
         if not self._tasks:
-            time.sleep(min(timeout, 0.02))  # something waits for its time to be tried again
+            time.sleep(timeout)  # what is left waits for its next attempt, or for somebody else who is at work on it
             return None
         task = heapq.heappop(self._tasks)[2]
         return task, execute(task, self._emit)
@@ -105,7 +105,7 @@ class Cluster:
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}"
+        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
         future = self._client.submit(
             _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )

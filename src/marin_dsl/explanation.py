@@ -34,7 +34,11 @@ def explain(resolution: Resolution) -> dict[bytes, str]:
 def changed(resolution: Resolution) -> Iterator[list[Change]]:
     """For each root that has a label: how it differs from what was last run under that label."""
     store = resolution.store
-    new = {key: node.record for key, node in resolution.nodes.items()}
+
+    def recipe(key: bytes) -> dict[str, Any] | None:
+        node = resolution.nodes.get(key)
+        return store.recipe(key) if node is None else node.record
+
     for root in resolution.roots:
         earlier = baseline(store, root)
         if earlier is not None:
@@ -42,7 +46,7 @@ def changed(resolution: Resolution) -> Iterator[list[Change]]:
                 earlier,
                 root.key,
                 store.recipe,
-                lambda key: new.get(key) or store.recipe(key),
+                recipe,
                 functools.partial(_definitions, resolution),
             )
 
@@ -67,15 +71,15 @@ def recorded_definitions(store: Store, record: Mapping[str, Any]) -> Mapping[str
 
 def _unchanged(store: Store, node: Node) -> str:
     """Why a node runs that is no changed form of an earlier one."""
+    if node.led is None:
+        return "not evaluated before"
     if node.call is not None and (failure := store.last_failure(node.call)) is not None:
         return f"tried again: it failed with {failure['failure']['exception'].rpartition('.')[2]}"
     if node.call is not None and (because := store.skipped(node.call)) is not None:
         return f"tried again: it went on with what failed with {because[0]['exception'].rpartition('.')[2]}"
-    if node.volatile or store.lasting_call_of(node.expression.key) != store.call_of(node.expression.key):
+    if node.volatile or node.led[1]:
         return "it, or what it is made from, is asked for anew in each run"
-    if store.call_of(node.expression.key) is not None:
-        return "it has no result: an earlier run was interrupted, or the result was deleted"
-    return "not evaluated before"
+    return "it has no result: an earlier run was interrupted, or the result was deleted"
 
 
 def baseline(store: Store, root: Expression[Any]) -> bytes | None:

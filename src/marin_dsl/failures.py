@@ -84,7 +84,8 @@ def failures(store: Store, *, calls: Iterable[bytes] | None = None, run: str | N
         calls: only those of these call keys.
         run: only those of the run with this id.
     """
-    names = store.files.names("failures") if calls is None else [call.hex() for call in calls]
+    known = (name for name in store.files.names("failures") if re.fullmatch("[0-9a-f]{64}", name))
+    names = known if calls is None else (call.hex() for call in calls)
     found = [call for name in names if (call := failed_call(store, bytes.fromhex(name), run)) is not None]
     return sorted(found, key=lambda call: call.last.started, reverse=True)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import attrs
 
-from marin_dsl import history
+from marin_dsl import event_log, history
 from marin_dsl.encoding import LeafMissing, Undecodable, decode
 from marin_dsl.operator import installed_version
 from marin_dsl.quantities import memory
@@ -164,14 +164,14 @@ def _records(store: Store) -> Check:
 
 def _paths(store: Store) -> Iterator[str]:
     """Records, those that cannot be computed anew first."""
-    pending = ["recipes", "results", "failures", "conflicts", "history", "labels", "runs"]
+    pending = ["recipes", "results", "skips", "failures", "conflicts", "history", "labels", "runs"]
     while pending:
         folder = pending.pop()
         for name in store.files.names(folder):
             path = f"{folder}/{name}"
-            if name.endswith((".json", ".call")):
+            if name.endswith((".json", ".call", ".next")):
                 yield path
-            elif not name.endswith(".jsonl") and name not in ("events", "cancelled"):
+            elif not name.startswith(".") and not name.endswith(".jsonl") and name not in ("events", "cancelled"):
                 pending.append(path)
 
 
@@ -208,7 +208,7 @@ def _runs(store: Store) -> Check:
 
 def _python(store: Store) -> Check:
     """The interpreter of this process beside the one of the latest run."""
-    last = next(iter(reversed(store.files.names("runs"))), None)
+    last = next(iter(reversed(event_log.runs(store))), None)
     start = None if last is None else store.last(f"runs/{last}/start")
     there = "" if start is None else _environment(store, start).get("python", "")
     here = platform.python_version()

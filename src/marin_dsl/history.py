@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import os
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -14,9 +11,10 @@ import attrs
 
 from marin_dsl import event_log
 from marin_dsl.store import Store
+from marin_dsl.store.owner import Owner
 
 SILENT = 15 * 60.0
-"""Seconds without an event after which a run on another host is taken for dead."""
+"""Seconds without an event after which a run on another machine is taken for dead."""
 
 
 @attrs.frozen
@@ -59,7 +57,7 @@ class Run:
 
 def runs(store: Store) -> Iterator[Run]:
     """The runs of a store, newest first; read as they are asked for."""
-    for name in reversed(store.files.names("runs")):
+    for name in reversed(event_log.runs(store)):
         found = run_of(store, name)
         if found is not None:
             yield found
@@ -71,6 +69,7 @@ def run_of(store: Store, run: str) -> Run | None:
     if start is None:
         return None
     end = store.last(f"runs/{run}/end")
+    owner = Owner.of(start.get("owner"))
     found = {
         "run": run,
         "target": start["target"],
@@ -79,8 +78,8 @@ def run_of(store: Store, run: str) -> Run | None:
         "drift": start.get("drift", "advise"),
         "keep_failures": start["keep_failures"],
         "roots": tuple(start["roots"]),
-        "host": start.get("host", ""),
-        "pid": start.get("pid"),
+        "host": owner.host if owner is not None else "",
+        "pid": owner.pid if owner is not None else None,
     }
     if end is not None:
         state: Any = "ok" if set(end["outcomes"].values()) <= {"Ok"} else "failed"
@@ -88,27 +87,18 @@ def run_of(store: Store, run: str) -> Run | None:
         known = {"seconds": end["seconds"], "counts": end["counts"], "ran": end["ran"], "failed": failed}
         return Run(**found, **known, state=state)
     seen = event_log.state(store, run)
-    state = _unended(store, run, found["host"], found["pid"], seen.last)
+    state = _unended(store, run, owner, seen.last)
     known = {"seconds": None, "counts": seen.counts, "ran": seen.tally["run"], "failed": len(seen.failed)}
     return Run(**found, **known, state=state)
 
 
-def _unended(store: Store, run: str, host: str, pid: int | None, last: float) -> Any:
+def _unended(store: Store, run: str, owner: Owner | None, last: float) -> Any:
     """What became of a run that has no end."""
     if store.files.size(f"runs/{run}/cancelled") is not None:
         return "interrupted"
-    if host == socket.gethostname() and pid is not None:
-        return "running" if _alive(pid) else "lost"
+    if owner is not None and owner.machine and owner.machine == Owner.here(run).machine:
+        return "lost" if owner.ended else "running"
     return "running" if time.time() - last < SILENT else "lost"
-
-
-def _alive(pid: int) -> bool:
-    with contextlib.suppress(PermissionError):  # it is there, and somebody else's
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-    return True
 
 
 def moment(text: str) -> str:

@@ -10,7 +10,7 @@ import attrs
 from marin_dsl import lineage
 from marin_dsl.encoding import LeafMissing, Named, Undecodable, decode, format_digest
 from marin_dsl.failures import Attempt, failed_call
-from marin_dsl.lineage import Ancestor
+from marin_dsl.lineage import Ancestor, NotRecorded
 from marin_dsl.recipe import Reference, arguments, facts, short, shortened, title
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.subject import Subject
@@ -166,7 +166,7 @@ def inspect(store: Store, subject: Subject) -> Inspection:
         subject: what was named.
 
     Raises:
-        LookupError: the store has no record of it.
+        NotRecorded: the store has no record of it.
     """
     if subject.value is not None:
         return _of_value(store, subject)
@@ -195,7 +195,7 @@ def _of_call(store: Store, subject: Subject, call: bytes) -> Inspection:
     failed = failed_call(store, call)
     known = record or store.last_failure(call)
     if known is None:
-        raise LookupError(f"store {store.url}: the record of the call {format_digest(call)} is damaged")
+        raise NotRecorded(f"store {store.url}: the record of the call {format_digest(call)} is damaged")
     operator = Operator(known["operator"]["name"], known["operator"]["version"], known["operator"]["code"], False)
     return Inspection(
         subject.name,
@@ -211,7 +211,7 @@ def _of_call(store: Store, subject: Subject, call: bytes) -> Inspection:
 
 def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
     root = lineage.recorded(store, key)
-    inputs = {found: lineage.recorded(store, found) for found in dict.fromkeys(root.references)}
+    inputs = {found: known for found in root.references if (known := _known(store, found)) is not None}
     behind = [_behind(store, found) for found in inputs.values()]
     call = None if root.inline else store.call_of(key)
     failed = failed_call(store, call) if call is not None else None
@@ -251,7 +251,8 @@ def _blamed(store: Store, key: bytes) -> tuple[str, ...]:
 
 def _argument(name: str, value: Any, inputs: Mapping[bytes, Ancestor]) -> Argument:
     if isinstance(value, Reference):
-        return Argument(name, inputs[value.key].recipe["title"], format_digest(value.key))
+        known = inputs.get(value.key)
+        return Argument(name, known.recipe["title"] if known else "(not recorded)", format_digest(value.key))
     return Argument(name, _sized(value))
 
 
@@ -265,8 +266,18 @@ def _behind(store: Store, found: Ancestor) -> Ancestor:
     """What an input is made from by projections, arithmetic and the like: the first call, if there is one."""
     seen = found
     while seen.inline and seen.references:
-        seen = lineage.recorded(store, seen.references[0])
+        deeper = _known(store, seen.continued or seen.references[0])
+        if deeper is None:
+            break
+        seen = deeper
     return seen
+
+
+def _known(store: Store, key: bytes) -> Ancestor | None:
+    try:
+        return lineage.recorded(store, key)
+    except NotRecorded:  # its record was deleted, or is damaged
+        return None
 
 
 def _input(found: Ancestor) -> Input:

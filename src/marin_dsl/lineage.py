@@ -9,10 +9,15 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import Named
+from marin_dsl.inline import INLINE, Choice, InlineFunction
 from marin_dsl.outcome import Failed
-from marin_dsl.recipe import Reference, arguments, known, references
+from marin_dsl.recipe import Reference, arguments, references
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.worker import failure_of
+
+
+class NotRecorded(LookupError):
+    """A store has no record of an expression."""
 
 
 @attrs.frozen(eq=False)
@@ -25,6 +30,7 @@ class Ancestor:
         result: the record of its result, if it has one.
         failed: its latest failure, if that is what there is.
         record: the record of the result or of the failure.
+        continued: the expression whose outcome became its own, for one that chose it or whose operator returned it.
     """
 
     key: bytes
@@ -32,6 +38,7 @@ class Ancestor:
     result: dict[str, Any] | None
     failed: Failed | None
     record: dict[str, Any] | None
+    continued: bytes | None = None
 
     @property
     def inline(self) -> bool:
@@ -41,17 +48,22 @@ class Ancestor:
     @property
     def attempts(self) -> bool:
         """Whether it takes an outcome as a value, so that nothing above it is skipped because of a failure below."""
-        return self.inline and bool(self.recipe["operator"]["name"] == "attempt")
+        operator = INLINE.get(self.recipe["operator"]["name"]) if self.inline else None
+        return isinstance(operator, InlineFunction | Choice) and operator.of_outcome
 
     @property
     def references(self) -> list[bytes]:
-        """Recipe keys of what it refers to."""
-        return references(self.recipe)
+        """Recipe keys of what it refers to, and of what it went on with."""
+        return _with(references(self.recipe), self.continued)
 
     def observation(self, store: Store, name: str) -> Any:
         """What its operator observed under a name, or None."""
         seen = (self.result or {}).get("observations", {}).get(name)
         return None if seen is None else store.get(StoredValue.from_record(seen))
+
+
+def _with(keys: list[bytes], continued: bytes | None) -> list[bytes]:
+    return keys if continued is None or continued in keys else [*keys, continued]
 
 
 Status = Literal["ok", "failed", "inline", "not evaluated"]
@@ -61,15 +73,15 @@ def recorded(store: Store, key: bytes) -> Ancestor:
     """One expression.
 
     Raises:
-        LookupError: the store has no record of it.
+        NotRecorded: the store has no record of it.
     """
-    return _ancestor(store, key, _recipe(store, key))
+    return _ancestor(store, key, _recipe(store, key), store.continuation(key))
 
 
 def _recipe(store: Store, key: bytes) -> dict[str, Any]:
     found = store.recipe(key)
     if found is None:
-        raise LookupError(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
+        raise NotRecorded(f"store {store.url} has no record of the expression sha256:{key.hex()}; evaluate it first")
     return found
 
 
@@ -102,23 +114,58 @@ def origins(store: Store, key: bytes) -> Branch:
     """An expression with all that it was made from.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
-    recipes = dict(known({key: _recipe(store, key)}, store.recipe))
-    return _branches(key, recipes, {found: references(recipe) for found, recipe in recipes.items()})
+    found = dict(below(store, {key: _recipe(store, key)}))
+    recipes = {key: recipe for key, (recipe, _) in found.items()}
+    edges = {key: _with(references(recipe), continued) for key, (recipe, continued) in found.items()}
+    return _branches(key, recipes, edges)
+
+
+def below(
+    store: Store, roots: Mapping[bytes, dict[str, Any]]
+) -> Iterator[tuple[bytes, tuple[dict[str, Any], bytes | None]]]:
+    """Every recorded expression below the given ones: its structure, and what it went on with; each once, iterative."""
+    seen, continuations = set(roots), _Continuations(store)
+    stack = list(roots.items())
+    while stack:
+        key, recipe = stack.pop()
+        continued = continuations.of(key)
+        yield key, (recipe, continued)
+        for reference in _with(references(recipe), continued):
+            if reference not in seen:
+                seen.add(reference)
+                found = store.recipe(reference)
+                if found is not None:
+                    stack.append((reference, found))
+
+
+class _Continuations:
+    """What expressions went on with; few did, and a listing of a shard tells which at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shards: dict[str, frozenset[str]] = {}
+
+    def of(self, key: bytes) -> bytes | None:
+        shard, name = key.hex()[:2], f"{key.hex()[2:]}.next"
+        if shard not in self._shards:
+            names = self._store.files.names(f"recipes/{shard}")
+            self._shards[shard] = frozenset(found for found in names if found.endswith(".next"))
+        return self._store.continuation(key) if name in self._shards[shard] else None
 
 
 def uses(store: Store, key: bytes) -> Branch:
     """An expression with all that was made from it: every record of the store is looked at.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     _recipe(store, key)
-    recipes = dict(_all_recipes(store))
+    recipes, continuations = dict(_all_recipes(store)), _Continuations(store)
     users: dict[bytes, list[bytes]] = {}
     for user, recipe in recipes.items():
-        for used in references(recipe):
+        for used in _with(references(recipe), continuations.of(user)):
             users.setdefault(used, []).append(user)
     return _branches(key, recipes, users)
 
@@ -158,6 +205,26 @@ def every(root: Branch) -> Iterator[Branch]:
             if found.key not in seen:
                 seen.add(found.key)
                 queue.append(found)
+
+
+def folded(root: Branch) -> Branch:
+    """A lineage without what is inline, the root aside: each call refers to the calls behind it."""
+    found = {branch.key: Branch(branch.key, branch.recipe) for branch in every(root)}
+    for branch in every(root):
+        if branch.inline and branch is not root:
+            continue
+        seen: set[bytes] = set()
+        stack = list(reversed(branch.references))
+        while stack:
+            other = stack.pop()
+            if other.key in seen:
+                continue
+            seen.add(other.key)
+            if other.inline:
+                stack.extend(reversed(other.references))
+            else:
+                found[branch.key].references.append(found[other.key])
+    return found[root.key]
 
 
 @attrs.frozen
@@ -217,19 +284,19 @@ def ancestors(store: Store, key: bytes) -> dict[bytes, Ancestor]:
     """An expression and everything below it, by recipe key.
 
     Raises:
-        LookupError: the store has no record of the expression.
+        NotRecorded: the store has no record of the expression.
     """
     roots = {key: _recipe(store, key)}
-    return {found: _ancestor(store, found, recipe) for found, recipe in known(roots, store.recipe)}
+    return {found: _ancestor(store, found, recipe, continued) for found, (recipe, continued) in below(store, roots)}
 
 
-def _ancestor(store: Store, key: bytes, recipe: dict[str, Any]) -> Ancestor:
+def _ancestor(store: Store, key: bytes, recipe: dict[str, Any], continued: bytes | None) -> Ancestor:
     call = None if recipe["operator"]["inline"] else store.call_of(key)
     if call is None:
-        return Ancestor(key, recipe, None, None, None)
+        return Ancestor(key, recipe, None, None, None, continued)
     result = store.result(call)
     failure = store.last_failure(call) if result is None else None
-    return Ancestor(key, recipe, result, failure_of(failure) if failure else None, result or failure)
+    return Ancestor(key, recipe, result, failure_of(failure) if failure else None, result or failure, continued)
 
 
 def blamed(found: Mapping[bytes, Ancestor], key: bytes) -> list[bytes]:
@@ -243,9 +310,16 @@ def blamed(found: Mapping[bytes, Ancestor], key: bytes) -> list[bytes]:
         seen.add(current)
         if found[current].failed is not None:
             failed.append(current)
-        elif found[current].result is None and not found[current].attempts:
-            stack.extend(found[current].references)
+        elif found[current].result is None:
+            stack.extend(_decisive(found[current]))
     return failed
+
+
+def _decisive(ancestor: Ancestor) -> list[bytes]:
+    """What an expression has no value without: for one that takes outcomes as values, what it chose."""
+    if not ancestor.attempts:
+        return ancestor.references
+    return [] if ancestor.continued is None else [ancestor.continued]
 
 
 def at_path(found: Mapping[bytes, Ancestor], key: bytes, path: Sequence[str | int]) -> bytes | None:
@@ -265,6 +339,10 @@ def at_path(found: Mapping[bytes, Ancestor], key: bytes, path: Sequence[str | in
         return None
     current = place.key
     while current in found and found[current].inline and found[current].references:
+        chosen = found[current].continued
+        if chosen is not None:
+            current = chosen
+            continue
         of = arguments(found[current].recipe).get("value")
         current = of.key if isinstance(of, Reference) else found[current].references[0]
     return current

@@ -35,6 +35,7 @@ class Node:
         culprits: the nodes that stand behind `because`.
         call: its call key, once its inputs are known.
         over_failure: whether its value was made from the outcome of something that failed (see `attempt`).
+        led: the call that it led to when it was evaluated last, and whether that was volatile; None if it never was.
         volatile: whether its value was made from something that is asked for anew in each run.
         continuation: the node whose outcome is its own, for one that goes on with another expression.
     """
@@ -51,6 +52,7 @@ class Node:
     culprits: tuple[Node, ...] = ()
     call: bytes | None = None
     over_failure: bool = False
+    led: tuple[bytes, bool] | None = None
     volatile: bool = False
     continuation: Node | None = None
 

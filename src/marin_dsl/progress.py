@@ -17,10 +17,12 @@ from marin_dsl.estimate import remaining
 from marin_dsl.events import (
     Active,
     Drifted,
+    Elsewhere,
     Event,
     Finished,
     Interrupted,
     Logged,
+    Retried,
     Settled,
     Started,
     State,
@@ -85,7 +87,7 @@ class Report:
         for key, name, _ in plan.runs[:SHOWN_REASONS]:
             self._say(f"  [cyan]run[/] {escape(name)}  [dim]{escape(plan.reasons.get(key, ''))}[/]")
         if len(plan.runs) > SHOWN_REASONS:
-            self._say(f"  [dim]… and {len(plan.runs) - SHOWN_REASONS} more[/]")
+            self._say(f"  [dim]… and {len(plan.runs) - SHOWN_REASONS:,} more[/]")
 
     def _tell(self, event: Event) -> None:
         match event:
@@ -94,10 +96,15 @@ class Report:
             case Logged():
                 for line in event.content.splitlines():
                     self._say(f"  [dim]│ {escape(event.title)}:[/] {escape(line)}")
+            case Retried():
+                after = f"attempt {event.attempt} after {duration(event.seconds)}"
+                self._say(f"  [yellow]↻[/] {escape(event.title)}  {escape(event.reason)}  [dim]{after}[/]")
             case Settled() if event.event == "failed" or not self._crowded:
                 self._say(_settled_line(event))
             case Settled() if len(self.state.settled) == SHOWN_NODES + 1:
                 self._say("  [dim]… from here on only failures are shown one by one[/]")
+            case Elsewhere():
+                self._say(f"  [dim]… {escape(event.title)} is being worked on by {escape(event.by)}[/]")
             case Drifted():
                 self._tell_drift(event)
             case Interrupted():
@@ -187,4 +194,11 @@ def _described(call: Active) -> Text:
 
 
 def _fact(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A fact for eyes.
+
+    >>> _fact(12345.678), _fact(0.123456), _fact(7), _fact("warm-up")
+    ('12,346', '0.1235', '7', 'warm-up')
+    """
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
+    return str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -188,18 +188,3 @@ def _spelled(value: Any) -> str:
 
 def _spelled_items(fields: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_spelled(value)}" for name, value in fields.items())
-
-
-def known(roots: Mapping[bytes, dict[str, Any]], lookup: Lookup) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every recorded expression below the given ones, each once; iterative."""
-    seen = set(roots)
-    stack = list(roots.items())
-    while stack:
-        key, record = stack.pop()
-        yield key, record
-        for reference in references(record):
-            if reference not in seen:
-                seen.add(reference)
-                found = lookup(reference)
-                if found is not None:
-                    stack.append((reference, found))

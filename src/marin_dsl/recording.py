@@ -48,7 +48,8 @@ class Recorder:
 
     def call(self, node: Node) -> None:
         """Record the call that an expression led to."""
-        if node.call is not None and node.how != "hit":
+        if node.call is not None and node.how != "hit" and node.led != (node.call, node.volatile):
+            node.led = node.call, node.volatile
             self.store.put_call(node.expression.key, node.call, volatile=node.volatile)
 
     def _recipe(self, expression: Expression[Any], record: dict[str, Any], unless_known: bool) -> None:

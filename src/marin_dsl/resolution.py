@@ -95,7 +95,8 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline:
             return False
-        call = self.store.lasting_call_of(node.expression.key)
+        node.led = self.store.led_to(node.expression.key)
+        call = None if node.led is None or node.led[1] else node.led[0]
         record = None if call is None else self.store.result(call)
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off

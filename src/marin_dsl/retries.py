@@ -17,11 +17,11 @@ import attrs
 
 from marin_dsl.annotations import Annotations
 from marin_dsl.encoding import format_digest
-from marin_dsl.executors import Executor, ResourceMissing, WorkerLost
+from marin_dsl.executors import WorkerLost
 from marin_dsl.outcome import Failed
 from marin_dsl.performance import exception_name
 from marin_dsl.task import Answer, Emit, Task
-from marin_dsl.worker import attempt_of, refuse
+from marin_dsl.worker import attempt_of
 
 RETRIES = 2
 """How often a call is tried again that does not say it itself."""
@@ -96,12 +96,7 @@ class Retries:
         due = self._waiting[0][0] - time.monotonic() if self._waiting else longest
         return min(longest, max(0.0, due))
 
-    def submit_due(self, executor: Executor) -> Iterator[tuple[Task, Answer]]:
-        """Hand the calls whose time has come to the executor; those that it cannot run any more have their answers."""
+    def due(self) -> Iterator[Task]:
+        """The calls whose time has come."""
         while self._waiting and self._waiting[0][0] <= time.monotonic():
-            task = heapq.heappop(self._waiting)[2]
-            chosen = task.annotations
-            try:
-                executor.submit(task, resources=dict(chosen.resources), priority=chosen.priority)
-            except ResourceMissing as error:
-                yield task, refuse(task, "lost", error)
+            yield heapq.heappop(self._waiting)[2]

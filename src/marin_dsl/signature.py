@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from marin_dsl.binding import Placement, alternatives, plain, surely_right
+from marin_dsl.binding import Placement
 from marin_dsl.expression import Expression
+from marin_dsl.fitting import Fit, alternatives, may_be, result_hint, result_may_fit
 from marin_dsl.secret import Secret
 
 
@@ -27,15 +28,17 @@ class Signature:
         name: what messages call the operator.
         parameters: the function's own signature.
         hints: annotations by parameter name, and the result's under `return`.
-        placement: how most calls are bound.
-        checks: by parameter name, whether an argument surely fits; parameters that take anything have none.
+        placement: how right calls are bound.
+        fits: by parameter name, whether an argument surely fits; parameters that take anything have none.
+        rest: the same for the parameters that collect arguments, of each that they collect.
     """
 
     name: str
     parameters: inspect.Signature
     hints: Mapping[str, Any]
-    placement: Placement | None
-    checks: Mapping[str, Callable[[Any], bool]]
+    placement: Placement
+    fits: tuple[tuple[str, Fit], ...]
+    rest: tuple[tuple[str, Fit], ...]
 
     @classmethod
     def of(cls, function: Any, name: str) -> Signature:
@@ -45,12 +48,10 @@ class Signature:
         except (NameError, TypeError, AttributeError):
             hints = {}
         parameters = inspect.signature(function)
-        checks = {
-            each.name: surely_right(each, hints[each.name])
-            for each in parameters.parameters.values()
-            if hints.get(each.name, Any) is not Any
-        }
-        return cls(name, parameters, hints, Placement.of(parameters), checks)
+        fits = {each: Fit(hints[each]) for each in parameters.parameters if hints.get(each, Any) is not Any}
+        placement = Placement.of(parameters)
+        rest = {each: fits.pop(each) for each in (placement.rest, placement.named) if each in fits}
+        return cls(name, parameters, hints, placement, tuple(fits.items()), tuple(rest.items()))
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], origin: tuple[str, int]) -> dict[str, Any]:
         """Arguments by parameter name, defaults filled in.
@@ -58,7 +59,7 @@ class Signature:
         Raises:
             WrongCall: a name is unknown, an argument is missing or given twice, or one has the wrong type.
         """
-        arguments = self.placement.place(args, kwargs) if self.placement is not None else None
+        arguments = self.placement.place(args, kwargs)
         if arguments is None:
             try:
                 bound = self.parameters.bind(*args, **kwargs)
@@ -66,9 +67,14 @@ class Signature:
                 raise WrongCall(self._complaint(origin, self._advice(kwargs, error))) from None
             bound.apply_defaults()
             arguments = dict(bound.arguments)
-        for name, fits in self.checks.items():
-            if not fits(arguments[name]):
-                for place, item in _places(self.parameters.parameters[name], arguments[name]):
+        for name, fit in self.fits:
+            value = arguments[name]
+            if type(value) not in fit.kinds and not fit(value):
+                self._check(name, value, self.hints[name], origin)
+        for name, fit in self.rest:
+            collected = arguments[name]
+            if not fit.each(collected if type(collected) is tuple else collected.values()):
+                for place, item in _places(name, collected):
                     self._check(place, item, self.hints[name], origin)
         return arguments
 
@@ -79,7 +85,8 @@ class Signature:
             WrongCall: it does not.
         """
         name = next(iter(self.parameters.parameters))
-        if name in self.checks and not self.checks[name](value):
+        fit = dict((*self.fits, *self.rest)).get(name)
+        if fit is not None and not fit(value):
             self._check(name, value, self.hints[name], origin or ("", 0))
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
@@ -119,13 +126,11 @@ class Signature:
         return f"{name}: {spell(hint)}" if hint is not None else name
 
 
-def _places(parameter: inspect.Parameter, value: Any) -> list[tuple[str, Any]]:
-    """What a parameter's type says something about: its value, or each of those that `*args`, `**kwargs` collect."""
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return [(f"{parameter.name}[{position}]", item) for position, item in enumerate(value)]
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return list(value.items())
-    return [(parameter.name, value)]
+def _places(name: str, collected: Any) -> Iterable[tuple[str, Any]]:
+    """What `*args` or `**kwargs` collected, with what messages call each."""
+    if isinstance(collected, tuple):
+        return [(f"{name}[{position}]", item) for position, item in enumerate(collected)]
+    return collected.items()
 
 
 def spell(hint: Any) -> str:
@@ -141,7 +146,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
     """
     if isinstance(value, Expression):
         return _expression_mismatch(value, hint)
-    if isinstance(value, Secret) and any(_may_be(str, kind) for kind in alternatives(hint)):
+    if isinstance(value, Secret) and any(may_be(str, kind) for kind in alternatives(hint)):
         return None  # operators receive its text
     if _holds_expressions(value):
         return _nest_mismatch(value, hint)
@@ -159,26 +164,9 @@ def mismatch(value: Any, hint: Any) -> str | None:
 
 def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
     """An expression fits unless both types are plain classes and neither is a kind of the other."""
-    given: Any = getattr(value.operator, "result_hint", None)
-    if not plain(given) or any(_may_be(given, kind) for kind in alternatives(hint)):
+    if result_may_fit(value, hint):
         return None
-    return f"is the result of {value.operator.name}, a {spell(given)}; expected {spell(hint)}"
-
-
-_NUMBERS = {float: (int,), complex: (int, float)}
-"""What else a parameter of these types takes: the numbers that Python itself takes for them."""
-
-
-def _may_be(given: type, expected: Any) -> bool:
-    """Whether something of one class can be of another; where that cannot be told, it can."""
-    try:
-        return (
-            not plain(expected)
-            or issubclass(given, (expected, *_NUMBERS.get(expected, ())))
-            or issubclass(expected, given)
-        )
-    except TypeError:  # protocols and typed dicts cannot be asked
-        return True
+    return f"is the result of {value.operator.name}, a {spell(result_hint(value))}; expected {spell(hint)}"
 
 
 def _holds_expressions(value: Any) -> bool:
@@ -210,7 +198,7 @@ def _nest_mismatch(value: Any, hint: Any) -> str | None:
 
 def _nest_mismatch_one(value: Any, hint: Any) -> str | None:
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if isinstance(origin, type) and not _may_be(type(value), origin):
+    if isinstance(origin, type) and not may_be(type(value), origin):
         return f"is a {type(value).__name__}; expected {spell(hint)}"
     for place, item, expected in _items(value, origin, parts):
         problem = mismatch(item, expected)

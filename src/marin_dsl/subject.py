@@ -98,7 +98,7 @@ def known_labels(store: Store) -> Iterator[Label]:
         for part in store.files.names(f"labels/{above}".rstrip("/")):
             if part.startswith("@"):
                 yield Label(above, part[1:])
-            else:
+            elif not part.startswith("."):  # no part of a label does
                 pending.append(f"{above}/{part}".lstrip("/"))
 
 

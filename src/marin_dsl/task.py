@@ -12,6 +12,7 @@ from marin_dsl.operator import Operator
 from marin_dsl.outcome import Attempt, Failed
 from marin_dsl.pickling import Row
 from marin_dsl.store import Store, StoredValue
+from marin_dsl.store.leases import Sighting
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -33,6 +34,9 @@ class Task:
         over_failure: whether an input was made from the outcome of something that failed.
         annotations: how to run it.
         history: the failed attempts at it in this run.
+        lease: seconds without a sign of life after which others take over; 0 to tell nobody that it is being done.
+        abandoned: the lease of somebody who is to be taken over from.
+        asked: how often it was handed out before, and somebody else was working on it.
     """
 
     store: Store
@@ -47,6 +51,9 @@ class Task:
     over_failure: bool
     annotations: Annotations = Annotations()
     history: tuple[Attempt, ...] = ()
+    lease: float = 0.0
+    abandoned: Sighting | None = None
+    asked: int = 0
 
     @property
     def attempt(self) -> int:
@@ -66,6 +73,7 @@ class Answer:
         continued: the expression that the operator returned, whose value is to be the value of the call.
         record: what is known of the execution, for the result that is recorded when that value is there.
         transient: whether what it failed with may not come again.
+        elsewhere: the lease of somebody else who is working on it, when nothing else is to be said.
     """
 
     stored: StoredValue | None
@@ -75,3 +83,4 @@ class Answer:
     continued: list[Row] | None = None
     record: dict[str, Any] | None = None
     transient: bool = False
+    elsewhere: Sighting | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
@@ -11,8 +11,8 @@ from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.explanation import changed, explain
 from marin_dsl.expression import Expression
+from marin_dsl.lineage import below
 from marin_dsl.plan import plan_of
-from marin_dsl.recipe import known
 from marin_dsl.resolution import Resolution
 from marin_dsl.store import Store
 
@@ -72,11 +72,15 @@ def why_now(roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: 
     ]
 
 
-def why_before(keys: Iterable[bytes], store: Store) -> Iterator[Why]:
-    """Why recorded expressions, and those below them, ran when they last did; those without a result are left out."""
+def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
+    """Why recorded expressions, and those below them, ran when they last did: in the order in which they did.
+
+    Those that never ran are left out.
+    """
     starts: dict[str, dict[str, Any]] = {}
+    found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
-    for key, recipe in known(roots, store.recipe):
+    for key, (recipe, _) in below(store, roots):
         call = None if recipe["operator"]["inline"] else store.call_of(key)
         record = None if call is None else store.result(call) or store.last_failure(call)
         if record is None:
@@ -84,5 +88,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> Iterator[Why]:
         run = record["provenance"]["run"]
         if run not in starts:
             starts[run] = store.last(f"runs/{run}/start") or {}
-        reason = starts[run].get("reasons", {}).get(format_digest(key), "served an equal call of another expression")
-        yield Why(format_digest(key), recipe["title"], "before", reason, run=run)
+        reason = starts[run].get("reasons", {}).get(format_digest(key), "an equal call of another expression ran")
+        started = record["provenance"]["started"]
+        found.append((f"{run} {started}", Why(format_digest(key), recipe["title"], "before", reason, run=run)))
+    return [reason for _, reason in sorted(found, key=lambda each: each[0])]

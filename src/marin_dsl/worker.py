@@ -18,20 +18,44 @@ from marin_dsl.outcome import Attempt, Failed, FailureKind
 from marin_dsl.performance import Performance, context_of, described, perform, performed
 from marin_dsl.redaction import Redaction
 from marin_dsl.store import StoredValue
+from marin_dsl.store.heartbeat import HEARTBEAT
+from marin_dsl.store.leases import Sighting
 from marin_dsl.task import Answer, Emit, Task
 from marin_dsl.timing import perform_in_time
 
 
 def execute(task: Task, emit: Emit) -> Answer:
-    """Run one call and commit its result, unless the store already has it.
+    """Run one call and commit its result, unless the store already has it or somebody else is working on it.
 
     Raises:
         StoreUnavailable: the store cannot be read or written; nothing half-written is left.
         Cancelled: the run was cancelled meanwhile.
     """
-    found = task.store.result(task.call)
+    found = _looked_up(task)
     if found is not None:
-        return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+        return found
+    with HEARTBEAT.held(
+        task.store.files,
+        task.call,
+        task.run,
+        seconds=task.lease,
+        kind=task.operator.identity,
+        abandoned=task.abandoned,
+    ) as held:
+        if isinstance(held, Sighting):
+            return Answer(None, None, False, 0.0, elsewhere=held)
+        # Between the look and the lease somebody else may have finished it.
+        return (_looked_up(task) if held.lease is not None else None) or _execute(task, emit)
+
+
+def _looked_up(task: Task) -> Answer | None:
+    found = task.store.result(task.call)
+    if found is None:
+        return None
+    return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+
+
+def _execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})

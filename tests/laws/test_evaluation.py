@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections import Counter
@@ -47,22 +50,34 @@ class Watcher:
         return self.of("finished")[0]["ran"]
 
 
+@contextlib.contextmanager
+def cluster(**settings):
+    """The address of a cluster in a process of its own.
+
+    In this one its threads would use `random` while Hypothesis draws, which takes that for a strategy's doing.
+    """
+    script = (
+        "import sys, distributed\n"
+        f"with distributed.LocalCluster(dashboard_address=':0', **{settings!r}) as cluster:\n"
+        "    print(cluster.scheduler_address, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        yield running.stdout.readline().strip()
+        running.stdin.close()
+
+
 @pytest.fixture(scope="module")
 def threads():
-    import distributed
-
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
+    with cluster(n_workers=1, threads_per_worker=4, processes=False, protocol="tcp") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def processes():
-    import distributed
-
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
-        yield cluster.scheduler_address
+    with cluster(n_workers=2, threads_per_worker=1, processes=True) as address:
+        yield address
 
 
 class Folder:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from marin_dsl import Directory, File, Ok, context, evaluate, op
 from marin_dsl.encoding import LeafMissing, encode
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
-from marin_dsl.store import files as module
+from marin_dsl.store import local as module
 from marin_dsl.testing import same, values
 
 CALL = bytes(range(32))

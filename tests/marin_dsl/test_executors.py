@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from marin_dsl import Failed, Ok, Skipped, Store, attempt, context, evaluate, op, provenance
 from marin_dsl.executors import Here, SchedulerMissing
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker import Task
+from marin_dsl.task import Task
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,6 +122,7 @@ def test_independent_nodes_run_at_the_same_time(tmp_path, scheduler):
 def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path):
     import dask
 
+    importlib.import_module("distributed")  # its defaults win over what was set before it is first imported
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(SchedulerMissing) as caught:
         evaluate(f(1), store=tmp_path, scheduler="tcp://127.0.0.1:1")
     assert str(caught.value) == (

@@ -57,12 +57,13 @@ def test_a_label_never_leaves_its_folder(name, version):
 def test_a_log_is_appended_to_and_its_last_line_counts(tmp_path):
     store, label = Store(tmp_path), Label("a/b", "1.0")
     assert current(store, label) is None
-    first = move(store, label, f(1).key, "run-1")
+    first = move(store, label, f(1).key, store.put(1), "run-1")
     assert first.number == 1
-    second = move(store, label, f(2).key, "run-2")
+    second = move(store, label, f(2).key, store.put(2), "run-2")
     assert current(store, label) == second
     assert second.number == 2
     assert second.recipe == f(2).key
+    assert store.get(second.value) == 2
     assert datetime.datetime.fromisoformat(second.since).tzinfo is not None
     assert store.read("labels/a/b/@1.0/000001.json")["run"] == "run-1"
     assert current(store, Label("a", "b")) is None, "a@b is not a folder of a/b"
@@ -73,7 +74,8 @@ def test_a_user_without_a_name_can_move_a_label(tmp_path, monkeypatch):
         raise KeyError("getpwuid(): uid not found: 1234")
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    move(Store(tmp_path), Label("a", "1"), f(1).key, "run")
+    store = Store(tmp_path)
+    move(store, Label("a", "1"), f(1).key, store.put(1), "run")
     assert Store(tmp_path).read("labels/a/@1/000001.json")["by"] == "unknown"
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import marin_dsl
-from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance
+from marin_dsl import Store, attempt, context, digest, evaluate, grid, op, provenance, when
 from marin_dsl.encoding import parse_digest
 from marin_dsl.expression import walk
-from marin_dsl.lineage import ancestors, at_path, blamed
+from marin_dsl.lineage import ancestors, at_path, became, below, blamed, dot, every, folded, origins, recorded, uses
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +115,94 @@ def test_lineage_leads_back_to_literals_with_matching_digests(store):
         inputs = [found[key].result["value"]["digest"] for key in ancestor.references]
         assert ancestor.result["inputs"] == inputs
     assert digest(outcome.value) == outcome.digest
+
+
+def test_origins_and_uses_are_each_others_mirror(store):
+    one, two = train(0.1), train(0.2)
+    root = f(f(one), f(one, two), f(two)["x"])
+    other = f(f(one), 7)
+    evaluate(root, other, store=store, debug=True)
+    up = {branch.key: branch for branch in every(origins(store, root.key))}
+    assert set(up) == {expression.key for expression in walk(root)}
+    assert [found.key for found in up[f(one, two).key].references] == [one.key, two.key]
+    down = {branch.key: branch for branch in every(uses(store, one.key))}
+    assert set(down) == {one.key, f(one).key, f(one, two).key, root.key, other.key}
+    assert {found.key for found in down[f(one).key].references} == {root.key, other.key}
+
+
+def test_a_folded_lineage_refers_through_what_is_inline(store):
+    root = f(attempt(train(0.1)["loss"]), train(0.1), train(0.2)["loss"] + 1)
+    evaluate(root, store=store, debug=True)
+    found = folded(origins(store, root.key))
+    assert [branch.key for branch in found.references] == [train(0.1).key, train(0.2).key]
+    assert not any(branch.inline for branch in every(found))
+
+
+def test_what_became_of_each_is_read_from_records(store):
+    root = f(train(5.0), train(0.1)["loss"])
+    evaluate(root, store=store, debug=True)
+    found = {branch.title: became(store, branch) for branch in every(origins(store, root.key))}
+    statuses = {title: what.status for title, what in found.items()}
+    assert statuses == {
+        "f": "not evaluated",
+        "train(lr=5.0)": "failed",
+        "train(lr=0.1)": "ok",
+        "train['loss']": "inline",
+    }
+    assert found["train(lr=0.1)"].digest.startswith("sha256:")
+
+
+def test_a_chain_of_any_length_has_a_lineage(store):
+    root = f(0)
+    for _ in range(300):
+        root = f(root)
+    evaluate(root, store=store, debug=True)
+    assert sum(1 for _ in every(origins(store, root.key))) == 301
+    assert sum(1 for _ in every(uses(store, f(0).key))) == 301
+    assert dot(origins(store, root.key)).count("->") == 300
+
+
+def test_titles_with_quotes_are_text_in_a_graph(store):
+    root = f(1).with_(title='a "quoted"\nbackslash \\ title')
+    evaluate(root, store=store, debug=True)
+    assert r'[label="a \"quoted\"\nbackslash \\ title"]' in dot(origins(store, root.key))
+
+
+@pytest.mark.parametrize("ask", [origins, uses, recorded])
+def test_nothing_is_made_up_about_what_is_not_recorded(store, ask):
+    with pytest.raises(LookupError, match="evaluate it first"):
+        ask(store, f(1).key)
+
+
+@op(version="1")
+def choose(n: int) -> Any:
+    return f(train(0.3)) if n else train(5.0)
+
+
+def test_what_an_operator_or_a_choice_went_on_with_is_a_part_of_the_lineage(store):
+    root = f(choose(1), when(f(1), train(0.1), train(0.2)))
+    evaluate(root, store=store, debug=True)
+    up = {branch.key for branch in every(origins(store, root.key))}
+    assert {f(train(0.3)).key, train(0.3).key, train(0.1).key} <= up
+    not_taken = next(branch for branch in every(origins(store, root.key)) if branch.key == train(0.2).key)
+    assert became(store, not_taken).status == "not evaluated"
+    down = {branch.key for branch in every(uses(store, train(0.3).key))}
+    assert down == {train(0.3).key, f(train(0.3)).key, choose(1).key, root.key}
+    assert at_path(ancestors(store, root.key), root.key, ("parts", 1)) == train(0.1).key
+
+
+def test_a_failure_of_what_an_operator_went_on_with_is_blamed(store):
+    root = f(choose(0), train(7.0).recover(train(0.1)))
+    evaluate(root, store=store, debug=True)
+    assert blamed(ancestors(store, root.key), root.key) == [train(5.0).key]
+
+
+def test_everything_below_is_met_once_and_what_is_unknown_is_left_out(store):
+    leaf = f(1)
+    root = f(f(leaf), f(leaf, 2))
+    evaluate(root, store=store, debug=True)
+    known = {root.key: store.recipe(root.key)}
+    met = [key for key, _ in below(store, known)]
+    assert sorted(met) == sorted(expression.key for expression in walk(root))
+    store.files.remove(f"recipes/{leaf.key.hex()[:2]}/{leaf.key.hex()[2:]}.json")
+    assert sorted([*(key for key, _ in below(store, known)), leaf.key]) == sorted(met)

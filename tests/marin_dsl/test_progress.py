@@ -131,6 +131,30 @@ def test_news_of_a_start_that_comes_after_the_outcome_is_no_running_node():
     report.close()
 
 
+def test_a_call_that_will_be_tried_again_says_so_and_is_not_running_meanwhile():
+    report, stream = terminal()
+    planned(report, 1)
+    report({"event": "running", "call": "a", "title": "node", "at": 1.0})
+    report(
+        {
+            "event": "retry",
+            "call": "a",
+            "title": "node",
+            "attempt": 2,
+            "kind": "raised",
+            "reason": "OSError: no",
+            "seconds": 2.0,
+            "at": 2.0,
+        }
+    )
+    assert report.state.running == {}
+    report({"event": "running", "call": "a", "title": "node", "at": 4.0})
+    assert list(report.state.running) == ["a"]
+    report.close()
+    assert "node  OSError: no" in stream.getvalue()
+    assert "attempt 2 after 2.0 s" in stream.getvalue()
+
+
 def test_unknown_events_are_no_trouble():
     report, _ = terminal()
     report({"event": "something new"})
@@ -174,3 +198,23 @@ def test_a_large_run_in_a_pipe_is_a_few_lines_and_all_of_its_failures(monkeypatc
 
 def last(stream: io.StringIO) -> str:
     return stream.getvalue().splitlines()[-1]
+
+
+def test_a_call_that_is_tried_again_or_worked_on_elsewhere_is_told_in_a_line():
+    stream = io.StringIO()
+    report = Report(Console(file=stream, width=100, highlight=False))
+    planned(report, 2)
+    report(
+        {
+            "event": "retry",
+            "call": "c",
+            "title": "fetch(n=1)",
+            "attempt": 2,
+            "kind": "raised",
+            "reason": "ConnectionError: no answer",
+            "seconds": 0.5,
+        }
+    )
+    report({"event": "elsewhere", "call": "c", "title": "train(seed=0)", "by": "host, process 12"})
+    assert "  ↻ fetch(n=1)  ConnectionError: no answer  attempt 2 after 0.50 s" in stream.getvalue().splitlines()
+    assert "  … train(seed=0) is being worked on by host, process 12" in stream.getvalue().splitlines()

@@ -11,8 +11,7 @@ import pytest
 
 from marin_dsl import attempt, encodable, op
 from marin_dsl.encoding import Named
-from marin_dsl.expression import walk
-from marin_dsl.recipe import Reference, arguments, call_text, known, references, short, structure, title
+from marin_dsl.recipe import Reference, arguments, call_text, references, short, structure, title
 
 
 class Color(enum.Enum):
@@ -108,13 +107,3 @@ def test_a_title_is_one_short_line_and_the_call_is_the_same_whatever_it_is():
 )
 def test_values_are_one_short_line(value, text):
     assert short(value) == text
-
-
-def test_everything_below_is_met_once_and_what_is_unknown_is_left_out():
-    leaf = f(1)
-    root = f(f(leaf), f(leaf, 2))
-    records = {found.key: structure(found) for found in walk(root)}
-    met = dict(known({root.key: records[root.key]}, records.get))
-    assert set(met) == set(records)
-    without = {key: record for key, record in records.items() if key != leaf.key}
-    assert set(dict(known({root.key: records[root.key]}, without.get))) == set(without)

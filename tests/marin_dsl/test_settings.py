@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import marin_dsl
 from marin_dsl.settings import Settings
 
@@ -64,3 +66,15 @@ def _environment():
     import os
 
     return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path)}
+
+
+def test_the_time_after_which_work_is_taken_over_is_read_from_the_environment(tmp_path):
+    assert Settings.read(environment={}, folder=tmp_path).lease == 60
+    assert Settings.read(environment={"MARIN_LEASE_SECONDS": "1.5"}, folder=tmp_path).lease == 1.5
+    assert Settings.read(environment={"MARIN_LEASE_SECONDS": "0"}, folder=tmp_path).lease == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(tmp_path, text):
+    with pytest.raises(ValueError, match=f"MARIN_LEASE_SECONDS is '{text}'; write a number of seconds, such as 60"):
+        Settings.read(environment={"MARIN_LEASE_SECONDS": text}, folder=tmp_path)

@@ -138,6 +138,7 @@ def returning(hint: Any) -> Expression:
         (int, int | None), (type(None), int | None), (int, Union[float, None]),  # noqa: UP007
         (list[int], list[str]), (int, Shaped),
         (dict, Row), (Row, dict), (int, Literal[1, 2]), (Sequence[int], list), (Point, tuple), (None, int | None),
+        (Expression, int), (Expression[int], str | None),  # an operator that gives one is gone on with
     ],
 )  # fmt: skip
 def test_an_expression_fits_where_its_result_may(given, expected):

@@ -9,13 +9,14 @@ from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
+from marin_dsl.command_line.stores import store, verify
 from marin_dsl.operator import installed_version
 
 FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Evaluate": (plan, run, page),
     "Ask about one thing": (show, why, lineage),
     "Look through the records": (failures, log),
-    "Look after the store": (doctor,),
+    "Look after stores": (doctor, verify, store),
     "Set up": (completion,),
 }
 
@@ -39,7 +40,7 @@ def main() -> None:
     recorded is also found by its label, NAME@VERSION, or by a DIGEST, of which the first digits are enough.
 
     Exit codes: 0 all is well, 1 something failed, 2 wrong usage, 3 the store cannot be used, 130 interrupted. Commands
-    that only report exit with 0 whatever they report; `doctor` with 1 when something is wrong.
+    that only report exit with 0 whatever they report; `doctor` and `verify` with 1 when something is wrong.
     """
 
 

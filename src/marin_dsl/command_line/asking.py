@@ -16,7 +16,7 @@ from marin_dsl.encoding import format_digest
 from marin_dsl.failures import Attempt
 from marin_dsl.history import moment
 from marin_dsl.inspection import Input, Inspection, inspect
-from marin_dsl.lineage import Became, Branch, became, dot, every, origins, uses
+from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, every, folded, origins, uses
 from marin_dsl.quantities import duration, memory
 from marin_dsl.store import Store
 from marin_dsl.subject import Subject, SubjectMissing, subjects
@@ -37,7 +37,7 @@ def show(subject: str, store: str | None, as_json: bool) -> None:
 
     Example: marin show first-model@1.0
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         things = [inspect(found, each) for each in _evaluated(found, subject)]
         if as_json:
@@ -80,7 +80,8 @@ def _tell(printer: Printer, thing: Inspection) -> None:
 
 
 def _input(found: Input) -> str:
-    return f"{MARKS[found.status][0]} {found.title}  {short_digest(found.recipe or found.digest or '')}"
+    status = "" if found.status == "ok" else f"  {found.status}"
+    return f"{MARKS[found.status][0]} {found.title}{status}  {short_digest(found.recipe or found.digest or '')}"
 
 
 def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
@@ -93,9 +94,9 @@ def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
         yield "value", thing.value.digest
         yield "size", f"{memory(thing.value.size)}{parts}"
     if thing.operator is not None:
-        identity = f"version {thing.operator.version}" if thing.operator.version else "by its code"
-        code = f", code {short_digest(thing.operator.code)}" if thing.operator.code else ""
-        yield "operator", f"{thing.operator.name}  ({'inline' if thing.operator.inline else identity + code})"
+        version = f"version {thing.operator.version}, " if thing.operator.version else ""
+        code = f"code {short_digest(thing.operator.code)}" if thing.operator.code else "a part of the language"
+        yield "operator", f"{thing.operator.name}  ({version}{code})"
     if thing.computed is not None:
         done = thing.computed
         peak = f", peak memory {memory(done.peak_memory)}" if done.peak_memory else ""
@@ -129,7 +130,7 @@ def why(subject: str, node: str | None, store: str | None, keep_failures: bool, 
 
     Example: marin why gallery.first_model:page
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         named = subjects(found, subject)
         roots = tuple(each.expression for each in named if each.expression is not None)
@@ -168,12 +169,12 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
             run = reason.run
             start = store.last(f"runs/{run}/start") or {"started": "", "target": ""}
             printer.line(("run ", "bold"), (run, "bold"), f"  {moment(start['started'])}  {start['target']}")
-        spared = "  spared if its inputs come out equal" if reason.undecided else ""
-        printer.line(
-            "  ", ("run " if reason.when == "now" else "ran ", "cyan"), reason.title, (spared, "dim"), cut=True
-        )
-        for line in _few(list(reason.changes)) or [reason.reason]:
-            printer.line("      ", (line, "yellow" if reason.changes else "dim"))
+        spared = "; spared if its inputs come out equal" if reason.undecided else ""
+        verb = "run " if reason.when == "now" else "ran "
+        because = "" if reason.changes else f"  {reason.reason}"
+        printer.line("  ", (verb, "cyan"), reason.title, (f"{because}{spared}", "dim"), cut=True)
+        for line in _few(list(reason.changes)):
+            printer.line("      ", (line, "yellow"))
 
 
 @click.command(short_help="what it was made from, or what was made from it")
@@ -187,9 +188,11 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
 def lineage(subject: str, direction: str, lines: int, as_dot: bool, as_json: bool, store: str | None) -> None:
     """Show what a thing was made from, or what was made from it, from its records.
 
+    The tree leaves projections, arithmetic and the like out; --json and --dot have them all.
+
     Example: marin lineage first-model@1.0
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         down = direction == "down"
         roots = [_branch(found, each, down=down) for each in _evaluated(found, subject) if _is_recorded(found, each)]
@@ -199,7 +202,7 @@ def lineage(subject: str, direction: str, lines: int, as_dot: bool, as_json: boo
             click.echo("\n".join(dot(root, down=down) for root in roots))
         else:
             printer = Printer()
-            for root in roots:
+            for root in map(folded, roots):
                 for line in tree(root, lambda branch: _titled(found, branch), lines).splitlines():
                     printer.line(*_coloured(line), cut=True)
 
@@ -213,7 +216,8 @@ def _branch(store: Store, subject: Subject, *, down: bool) -> Branch:
 def _titled(store: Store, branch: Branch) -> str:
     found = became(store, branch)
     took = f"  {duration(found.seconds)}" if found.seconds is not None else ""
-    return f"{MARKS[found.status][0]} {branch.title}{took}"
+    status = f"  {found.status}" if found.status in ("failed", "not evaluated") else ""
+    return f"{MARKS[found.status][0]} {branch.title}{status}{took}"
 
 
 def _coloured(line: str) -> Iterable[Part]:

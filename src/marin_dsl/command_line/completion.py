@@ -47,12 +47,17 @@ def complete_subjects(context: click.Context, parameter: click.Parameter, incomp
     return _items([*_labels(context, incomplete), *_targets(incomplete)])
 
 
+def complete_labels(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The labels of the store, or of the one that is copied from."""
+    return _items(_labels(context, incomplete))
+
+
 def _items(values: Iterator[str] | list[str]) -> list[CompletionItem]:
     return [CompletionItem(value) for value, _ in zip(values, range(_MOST), strict=False)]
 
 
 def _labels(context: click.Context, incomplete: str) -> list[str]:
-    url = context.params.get("store") or Settings.read().store
+    url = context.params.get("store") or context.params.get("source") or Settings.read().store
     if "://" in url:
         return []  # a listing over the network is too slow for a key
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from marin_dsl import labels
+from marin_dsl import event_log, labels
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
@@ -14,7 +14,7 @@ from marin_dsl.command_line.printing import Printer, document, short_digest
 from marin_dsl.failures import FailedCall
 from marin_dsl.failures import failures as recorded_failures
 from marin_dsl.history import Run, moment, runs
-from marin_dsl.lineage import every, origins
+from marin_dsl.lineage import NotRecorded, every, origins
 from marin_dsl.quantities import duration
 from marin_dsl.store import Store
 from marin_dsl.subject import SubjectMissing, subjects
@@ -31,7 +31,7 @@ def failures(subject: str | None, run: str | None, traceback: bool, as_json: boo
 
     Example: marin failures gallery.first_model:page --traceback
     """
-    with complaints(SubjectMissing, LookupError):
+    with complaints(SubjectMissing, NotRecorded):
         found = opened(store)
         calls = None if subject is None else _calls_under(found, subject)
         failed = recorded_failures(found, calls=calls, run=None if run is None else _run_like(found, run))
@@ -60,7 +60,7 @@ def _calls_under(store: Store, subject: str) -> list[bytes]:
 
 def _run_like(store: Store, run: str) -> str:
     """The id of the run that is meant: whole, or its beginning or end."""
-    known = [name for name in store.files.names("runs") if name.startswith(run) or name.endswith(run)]
+    known = [name for name in event_log.runs(store) if name.startswith(run) or name.endswith(run)]
     if len(known) != 1:
         shown = ", ".join(known[-3:])
         some = f"{len(known)} runs are like {run}: {shown}" if known else f"store {store.url} has no run {run}"

@@ -65,7 +65,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
         {"recipe": format_digest(key), "title": title, "reason": plan.reasons.get(key), "undecided": undecided}
         for key, title, undecided in plan.runs
     ]
-    return {"run": runs, "served": plan.hits, "kept": plan.kept, "skipped": plan.skipped}
+    return {"run": runs, "served": plan.hits, "kept": plan.kept, "skipped": plan.skipped, "deciding": plan.deciding}
 
 
 @click.command(short_help="evaluate, and say what became of it")

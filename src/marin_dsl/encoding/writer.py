@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import itertools
 import operator
@@ -23,6 +24,7 @@ from marin_dsl.encoding.tags import head
 _TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
 _SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
 _NAN = b"\xf9\x7e\x00"
+_DOUBLE, _SINGLE, _HALF = map(struct.Struct, (">d", ">f", ">e"))
 _FIRST = operator.itemgetter(0)
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
@@ -47,6 +49,12 @@ def encode_with_leaves(value: Any) -> Encoded:
     encoder = Encoder()
     encoder.write_root(value)
     return Encoded(b"".join(encoder.out), encoder.leaves)
+
+
+@functools.lru_cache(maxsize=8192)  # a pure function: it cannot go stale
+def encoded_text(name: str) -> bytes:
+    """The canonical bytes of a name: of a key, a field or a class, which are met over and over."""
+    return encode(name)
 
 
 def format_digest(digest: bytes) -> str:
@@ -116,14 +124,20 @@ class Encoder:
 
     def write_keyed(self, items: Mapping[Any, Any], step: Callable[[Any], str]) -> None:
         """Write a map sorted by encoded key; complaints about an item are placed at the step of its key."""
-        pairs = [(self.whole(key, key, step), self.aside(value, key, step)) for key, value in items.items()]
-        pairs.sort(key=_FIRST)
-        if any(one[0] == other[0] for one, other in itertools.pairwise(pairs)):
+        found = [
+            (encoded_text(key) if type(key) is str and len(key) < 256 else self.whole(key, key, step), key, value)
+            for key, value in items.items()
+        ]
+        found.sort(key=_FIRST)
+        if any(one[0] == other[0] for one, other in itertools.pairwise(found)):
             raise Unencodable("two keys of the dict are the same value, although Python tells them apart (NaN does)")
-        self.out.append(head(tags.MAP, len(pairs)))
-        for encoded_key, chunks in pairs:
+        self.out.append(head(tags.MAP, len(found)))
+        for encoded_key, key, value in found:
             self.out.append(encoded_key)
-            self.out += chunks
+            try:
+                self.write(value)
+            except Unencodable as error:
+                raise error.inside(step(key)) from None
 
     def aside(self, value: Any, key: Any, step: Callable[[Any], str]) -> list[bytes]:
         """The chunks of a value, without adding them to the output; complaints are placed at the step of its key."""
@@ -183,22 +197,18 @@ def _write_int(encoder: Encoder, value: int) -> None:
 
 
 def _write_float(encoder: Encoder, value: float) -> None:
-    if value != value:
-        encoder.out.append(_NAN)
-        return
-    wide = struct.pack(">d", value)
-    encoder.out.append(_shorter(value, wide, ">f", ">e") or b"\xfb" + wide)
+    encoder.out.append(_NAN if value != value else (_shorter(value) or b"\xfb" + _DOUBLE.pack(value)))
 
 
-def _shorter(value: float, wide: bytes, *formats: str) -> bytes | None:
+def _shorter(value: float) -> bytes | None:
     """The shortest of the narrower forms that keeps every bit (RFC 8949, section 4.2.1: preferred serialisation)."""
     best = None
-    for code, initial in zip(formats, (b"\xfa", b"\xf9"), strict=True):
+    for form, initial in ((_SINGLE, b"\xfa"), (_HALF, b"\xf9")):
         try:
-            narrow = struct.pack(code, value)
+            narrow = form.pack(value)
         except OverflowError:
             break
-        if struct.pack(">d", struct.unpack(code, narrow)[0]) != wide:
+        if form.unpack(narrow)[0] != value:  # a zero keeps its sign in every form
             break
         best = initial + narrow
     return best
@@ -318,8 +328,7 @@ def _write_enum(encoder: Encoder, value: enum.Enum) -> None:
 
 
 def _write_object(encoder: Encoder, name: str, schema: int, fields: Any) -> None:
-    encoder.out += (_TAG_HEADS["OBJECT"], b"\x83")
-    encoder.write(name)
+    encoder.out += (_TAG_HEADS["OBJECT"], b"\x83", encoded_text(name))
     encoder.write(schema)
     encoder.write_keyed(fields, _field_step)
 

@@ -205,10 +205,12 @@ class _Copier:
             for name, data in self.log(f"runs/{run}/{part}").items():
                 self.move_blobs(blobs_in(read_record(data)).items(), f"run {run}")
                 self.record(f"runs/{run}/{part}/{name}")
-        events = self.source.files.read(f"runs/{run}/events.jsonl")
-        if events is not None and self.target.files.read(f"runs/{run}/events.jsonl") != events:
-            self.target.files.replace(f"runs/{run}/events.jsonl", (events,))
-            self.records.append(f"runs/{run}/events.jsonl")
+        segments = (f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events"))
+        for path in (f"runs/{run}/events.jsonl", *segments):
+            events = self.source.files.read(path)
+            if events is not None and self.target.files.read(path) != events:
+                self.target.files.replace(path, (events,))
+                self.records.append(path)
 
     def entries(self, folder: str, entries: dict[str, bytes]) -> None:
         for name in entries:

@@ -5,24 +5,48 @@ Nothing is ever seen half-written: a file appears whole under its name or not at
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import hashlib
+import mmap
 import os
-import stat
-import uuid
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
+
+import attrs
 
 
 class StoreUnavailable(RuntimeError):
     """A store cannot be read or written; the message says where, why and what to do."""
 
 
+@attrs.frozen
+class Entry:
+    """A file of a store, as a listing shows it.
+
+    Attributes:
+        path: below the store.
+        size: in bytes.
+        modified: when it was written, in seconds since 1970 by the clock of the file system.
+    """
+
+    path: str
+    size: int
+    modified: float
+
+
 class Files(Protocol):
-    """What a store needs of a file system. Paths are relative to the store, with forward slashes."""
+    """What a store needs of a file system. Paths are relative to the store, with forward slashes.
+
+    Attributes:
+        url: where the store is.
+        at_once: how many operations are best done at a time.
+    """
 
     url: str
+    at_once: int
 
     def read(self, path: str) -> bytes | None:
         """The whole file, or None when there is none."""
@@ -50,6 +74,18 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""
+        ...
+
+    def entries(self) -> Iterable[Entry]:
+        """All files of the store, leftovers of crashes included."""
+        ...
+
+    def modified(self, path: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the file system; None when there is none."""
+        ...
+
+    def move(self, path: str, to: str) -> bool:
+        """Make or replace a file with one that goes away, and counts as written now; False when there is none."""
         ...
 
     def local(self, path: str) -> Path | None:
@@ -82,116 +118,19 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
     return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}")
 
 
+_PART = r"(?!\.\.?(?:/|\Z))[^/\\\0]+"
+_INSIDE = re.compile(f"{_PART}(?:/{_PART})*")
+
+
 def checked(path: str) -> str:
     """A path below a store, unchanged.
 
     Raises:
         ValueError: it is empty, absolute, or leads out of the store.
     """
-    if not path or any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path or "\\" in path:
+    if not _INSIDE.fullmatch(path):
         raise ValueError(f"{path!r} is no path below a store: join names by `/`, without `.`, `..` or a leading `/`")
     return path
-
-
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-
-
-class LocalFiles:
-    """A folder of the local disk. Files are private to their owner (0600) and appear by link or rename."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.url = str(root)
-
-    def _at(self, path: str) -> Path:
-        return self.root / checked(path)
-
-    def read(self, path: str) -> bytes | None:
-        with self._complaining("read", path):
-            try:
-                with open(f"{self.url}/{checked(path)}", "rb", buffering=0) as file:  # a `Path` would cost more than it
-                    return file.read()
-            except FileNotFoundError:
-                return None
-
-    def pieces(self, path: str) -> Iterator[bytes] | None:
-        with self._complaining("read", path):
-            try:
-                return self._pieces(path, self._at(path).open("rb"))
-            except FileNotFoundError:
-                return None
-
-    def _pieces(self, path: str, stream: BinaryIO) -> Iterator[bytes]:
-        with self._complaining("read", path), stream:
-            while piece := stream.read(1 << 20):
-                yield piece
-
-    def create(self, path: str, data: bytes) -> bool:
-        with self._complaining("write", path), self._temporary(path, (data,)) as temporary:
-            try:
-                os.link(temporary, self._at(path))
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    raise StoreUnavailable(
-                        f"store {self.url}: the file system has no hard links, and without them two writers are not "
-                        f"safe: {OTHER}"
-                    ) from error
-                raise
-            return True
-
-    def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        with self._complaining("write", path), self._temporary(path, chunks) as temporary:
-            os.replace(temporary, self._at(path))
-
-    def size(self, path: str) -> int | None:
-        with self._complaining("read", path):
-            try:
-                found = self._at(path).stat()
-                return found.st_size if stat.S_ISREG(found.st_mode) else None
-            except FileNotFoundError:
-                return None
-
-    def names(self, folder: str) -> list[str]:
-        with self._complaining("list", folder):
-            try:
-                return visible(os.listdir(self._at(folder)))
-            except FileNotFoundError:
-                return []
-
-    def remove(self, path: str) -> None:
-        with self._complaining("remove", path):
-            self._at(path).unlink(missing_ok=True)
-
-    def local(self, path: str) -> Path | None:
-        return self._at(path)
-
-    @contextlib.contextmanager
-    def _temporary(self, path: str, chunks: Iterable[Any]) -> Iterator[Path]:
-        """A private file with the content, in the folder of `path`; gone afterwards whatever happens."""
-        folder = self._at(path).parent
-        temporary = folder / temporary_name()
-        try:
-            try:
-                descriptor = _open_new(temporary)
-            except FileNotFoundError:
-                _make_folder(folder)
-                descriptor = _open_new(temporary)
-            with open(descriptor, "wb", buffering=0) as stream:
-                for chunk in chunks:
-                    _write_all(stream, chunk)
-            yield temporary
-        finally:
-            with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
-                temporary.unlink()
-
-    @contextlib.contextmanager
-    def _complaining(self, doing: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unavailable(self.url, path, doing, error) from error
 
 
 _TEMPORARY = ".temporary-"
@@ -199,7 +138,12 @@ _TEMPORARY = ".temporary-"
 
 def temporary_name() -> str:
     """A name that nobody else uses and that no listing shows."""
-    return f"{_TEMPORARY}{uuid.uuid4().hex}"
+    return f"{_TEMPORARY}{os.urandom(16).hex()}"
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a file was never finished: it is being written now, or its writer died."""
+    return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
 def visible(names: Iterable[str]) -> list[str]:
@@ -207,21 +151,20 @@ def visible(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith(_TEMPORARY))
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, private to their owner (`Path.mkdir` makes the ones above readable to all)."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
+def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
+    """The digest and the content of a large file, in a file without a name that goes with the last reader.
 
-
-def _open_new(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-
-def _write_all(stream: Any, chunk: Any) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[stream.write(rest) :]
+    Raises:
+        OSError: there is no room for it.
+    """
+    hasher = hashlib.sha256()
+    with tempfile.TemporaryFile() as copy:
+        for piece in pieces:
+            hasher.update(piece)
+            copy.write(piece)
+        copy.flush()
+        content = memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) if copy.tell() else b"")
+        return hasher.digest(), content
 
 
 def open_files(url: str) -> Files:
@@ -233,6 +176,8 @@ def open_files(url: str) -> Files:
     if url.startswith("file://"):
         url = url.removeprefix("file://")
     if "://" not in url:
+        from marin_dsl.store.local import LocalFiles
+
         return LocalFiles(Path(url).expanduser().absolute())
     if url.startswith(("gs://", "gcs://")):
         from marin_dsl.store.google import GoogleFiles

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from marin_dsl.store.files import OTHER, StoreUnavailable, checked, unavailable, visible
-from marin_dsl.store.remote import PIECE, RemoteFiles, gathered
+from marin_dsl.store.files import OTHER, Entry, StoreUnavailable, checked, unavailable, visible
+from marin_dsl.store.remote import PIECE, RemoteFiles, gathered, moment_of
 
 
 class GoogleFiles(RemoteFiles):
@@ -22,6 +22,8 @@ class GoogleFiles(RemoteFiles):
 
     Zonal buckets are written by another protocol than the one that is spoken here, and refuse.
     """
+
+    at_once = 8
 
     def __init__(self, url: str) -> None:
         # The class of gcsfs's own package asks a second service for the kind of the bucket before every operation.
@@ -64,6 +66,21 @@ class GoogleFiles(RemoteFiles):
 
     def names(self, folder: str) -> list[str]:
         return visible(self._found("list", folder, lambda place: list(self._listed(place))) or ())
+
+    def entries(self) -> Iterable[Entry]:
+        prefix, page = f"{self._key(self.root)}/".lstrip("/"), None
+        while True:
+            with self._complaining("list", "runs"):
+                found = self.fs.call("GET", "b/{}/o", self.bucket, prefix=prefix, pageToken=page, json_out=True)
+            for item in found.get("items", ()):
+                yield Entry(item["name"].removeprefix(prefix), int(item["size"]), moment_of(item))
+            page = found.get("nextPageToken")
+            if page is None:
+                return
+
+    def modified(self, path: str) -> float | None:
+        found = self._found("read", path, self._resource)
+        return None if found is None else moment_of(found)
 
     def _key(self, place: str) -> str:
         return place.partition("/")[2]
@@ -147,13 +164,14 @@ class GoogleFiles(RemoteFiles):
         """A bucket that is not there answers as one that is empty does: ask for it once."""
         if self._bucket_seen:
             return
+        self._bucket_seen = True
         try:
             self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
         except FileNotFoundError:
+            self._bucket_seen = False
             raise self._no_bucket() from None
-        except Exception:  # it may be read but not listed; whatever else is wrong, the next operation shows
-            return
-        self._bucket_seen = True
+        except Exception:
+            return  # it may be read and not listed; whatever else is wrong, the next operation shows
 
     def _no_bucket(self) -> StoreUnavailable:
         return StoreUnavailable(

@@ -9,12 +9,13 @@ from typing import Any
 
 SCHEMA = 1
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _RECORD = re.compile(rb'\{"schema":(\d{1,9}),"digest":"sha256:([0-9a-f]{64})","record":(\{.*\})\}\n', re.DOTALL)
 
 
 def write_record(content: dict[str, Any], *, schema: int = SCHEMA) -> bytes:
     """The file of a record."""
-    body = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    body = _ENCODER.encode(content)
     digest = hashlib.sha256(f"{schema}:{body}".encode("utf-8", "surrogatepass")).hexdigest()
     text = f'{{"schema":{schema},"digest":"sha256:{digest}","record":{body}}}\n'
     return text.encode("utf-8", "surrogatepass")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
-from marin_dsl.store.files import StoreUnavailable, checked, unavailable, visible
+from marin_dsl.store.files import Entry, StoreUnavailable, checked, unavailable, visible
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ Create = Callable[[Any, str, bytes], bool]
 """From a file system of fsspec, a path on it and the content: make the file, whole, and say True; when there is a file
 at the path already, change nothing and say False. Of any number of callers at once, exactly one is told True."""
 
-PIECE = 16 << 20
+PIECE = 8 << 20
 """Bytes of a large file that are read or written at a time."""
 
 
@@ -78,6 +79,8 @@ conditional_create("memory", _create_in_memory)
 
 class RemoteFiles:
     """A prefix of an fsspec file system."""
+
+    at_once = 1
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -148,6 +151,25 @@ class RemoteFiles:
     def remove(self, path: str) -> None:
         self._found("remove", path, self.fs.rm_file)
 
+    def entries(self) -> Iterable[Entry]:
+        with self._complaining("list", "runs"):
+            found = self.fs.find(self.root, detail=True)
+        for place, facts in found.items():
+            yield Entry(
+                place.lstrip("/").removeprefix(self.root.lstrip("/") + "/"), int(facts["size"]), moment_of(facts)
+            )
+
+    def modified(self, path: str) -> float | None:
+        found = self._found("read", path, self.fs.info)
+        return None if found is None else moment_of(found)
+
+    def move(self, path: str, to: str) -> bool:
+        # The copy first: a crash in between leaves two files, never none.
+        if self._found("move", path, lambda place: self.fs.cp_file(place, self._place(to)) or True) is None:
+            return False
+        self.remove(path)
+        return True
+
     def local(self, path: str) -> Path | None:
         return None
 
@@ -178,6 +200,22 @@ class RemoteFiles:
 
     def _complaint(self, doing: str, path: str, error: Exception) -> StoreUnavailable:
         return unavailable(self.url, path, doing, error)
+
+
+def moment_of(facts: Mapping[str, Any]) -> float:
+    """When a file was written; file systems have different names for that, and different ways to write it."""
+    for name in ("updated", "mtime", "LastModified", "last_modified", "modified", "created"):
+        moment = facts.get(name)
+        if isinstance(moment, str):
+            moment = datetime.datetime.fromisoformat(moment)
+        if isinstance(moment, datetime.datetime):
+            return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).timestamp()
+        if moment is not None:
+            return float(moment)
+    raise StoreUnavailable(
+        f"this file system does not tell when its files were written ({', '.join(sorted(facts))}), and without that "
+        "nothing can be collected safely"
+    )
 
 
 def gathered(chunks: Iterable[Any]) -> Iterator[bytes]:

@@ -6,21 +6,22 @@ named by their digests, so writing one twice changes nothing, and the record is 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import mmap
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import attrs
+from typing import Any, TypeVar
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, open_files, temporary_name, unavailable
+from marin_dsl.store.files import Files, StoreUnavailable, mapped, open_files, temporary_name, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
+from marin_dsl.store.values import ContentDamaged, StoredValue, verified
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 INLINE_LIMIT = 1024
 """Bytes up to which a manifest is kept in its record instead of in a blob."""
@@ -35,43 +36,6 @@ _UNFINISHED = frozenset(_FORMAT[:length] for length in range(len(_FORMAT)))
 """What a writer that was stopped may leave, where file systems do not keep their promise (a power failure)."""
 
 
-class ContentDamaged(LeafMissing):
-    """A blob does not have the content that its name promises."""
-
-
-@attrs.frozen
-class StoredValue:
-    """Where a value is: its digest, its manifest when that is short, and its large leaves.
-
-    Attributes:
-        digest: digest of the manifest, 32 bytes.
-        inline: the manifest itself when it is short.
-        leaves: digest and size of each large leaf.
-    """
-
-    digest: bytes
-    inline: bytes | None
-    leaves: tuple[tuple[bytes, int], ...]
-
-    def as_record(self) -> dict[str, Any]:
-        """The value as a part of a record."""
-        return {
-            "digest": format_digest(self.digest),
-            "inline": None if self.inline is None else base64.b64encode(self.inline).decode(),
-            "leaves": [[format_digest(digest), size] for digest, size in self.leaves],
-        }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> StoredValue:
-        """The value that a record names."""
-        inline = record["inline"]
-        return cls(
-            parse_digest(record["digest"]),
-            None if inline is None else base64.b64decode(inline),
-            tuple((parse_digest(digest), size) for digest, size in record["leaves"]),
-        )
-
-
 class Store:
     """A folder (or any fsspec URL with a conditional create) that keeps what experiments produced.
 
@@ -83,6 +47,8 @@ class Store:
 
     def __init__(self, url: str | Path) -> None:
         self.files: Files = open_files(str(url))
+        self._at_once = self.files.at_once
+        self._next_look, self._any_trash = 0.0, False
 
     @property
     def url(self) -> str:
@@ -139,8 +105,8 @@ class Store:
 
     def put_encoded(self, encoded: Encoded) -> StoredValue:
         """Write the blobs of an encoded value: its large leaves, and its manifest unless it is short."""
-        for leaf in encoded.leaves.values():
-            self.put_leaf(leaf)
+        for _ in self._each(self.put_leaf, encoded.leaves.values()):
+            pass
         inline = encoded.data if len(encoded.data) <= INLINE_LIMIT else None
         digest = encoded.digest
         if inline is None:
@@ -153,7 +119,7 @@ class Store:
         Raises:
             ContentDamaged: the content changed after its digest was taken.
         """
-        self._put_blob(leaf.digest, leaf.size, lambda: _verified(leaf))
+        self._put_blob(leaf.digest, leaf.size, lambda: verified(leaf))
 
     def _put_blob(self, digest: bytes, size: int, chunks: Callable[[], Iterable[Any]]) -> None:
         path = _place("blobs", digest)
@@ -197,6 +163,8 @@ class Store:
         if local is None:
             return self._read_blob(digest) if size <= IN_MEMORY_LIMIT else self._fetch(digest)
         try:
+            if not local.exists():
+                self.restore(path)
             found = Leaf.of_file(local)
         except OSError as error:
             raise LeafMissing(self._gone(digest)) from error
@@ -206,24 +174,22 @@ class Store:
 
     def _fetch(self, digest: bytes) -> memoryview:
         path = _place("blobs", digest)
-        pieces = self.files.pieces(path)
+        pieces = self.files.pieces(path) or self.files.pieces(f"trash/{path}")
         if pieces is None:
             raise LeafMissing(self._gone(digest))
-        hasher = hashlib.sha256()
         try:
-            with tempfile.TemporaryFile() as copy:
-                for piece in pieces:
-                    hasher.update(piece)
-                    copy.write(piece)
-                if hasher.digest() != digest:
-                    raise ContentDamaged(self._set_aside(digest))
-                copy.flush()
-                return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+            found, content = mapped(pieces)
         except OSError as error:
             raise unavailable(self.url, path, f"keep a local copy in {tempfile.gettempdir()} of", error) from error
+        if found != digest:
+            raise ContentDamaged(self._set_aside(digest))
+        return content
 
     def _read_blob(self, digest: bytes) -> bytes:
-        data = self.files.read(_place("blobs", digest))
+        path = _place("blobs", digest)
+        data = self.files.read(path)
+        if data is None:
+            data = self.files.read(f"trash/{path}")
         if data is None:
             raise LeafMissing(self._gone(digest))
         if hashlib.sha256(data).digest() != digest:
@@ -251,7 +217,18 @@ class Store:
             self.manifest(stored)
         except LeafMissing:
             return False
-        return all(self.files.size(_place("blobs", digest)) == size for digest, size in stored.leaves)
+        return all(self._each(lambda leaf: self._size(_place("blobs", leaf[0])) == leaf[1], stored.leaves))
+
+    def _each(self, action: Callable[[T], R], items: Collection[T]) -> Iterator[R]:
+        """What an action gives for each item; where every operation is a request, several at a time."""
+        if self._at_once == 1 or len(items) < 2:
+            return map(action, items)
+        with ThreadPoolExecutor(self._at_once) as pool:
+            return iter(list(pool.map(action, items)))
+
+    def _size(self, path: str) -> int | None:
+        size = self.files.size(path)
+        return self.files.size(f"trash/{path}") if size is None else size
 
     # Results and failures
 
@@ -305,9 +282,33 @@ class Store:
     def read(self, path: str) -> dict[str, Any] | None:
         """A record; None when it is absent or damaged."""
         try:
-            return read_record(self.files.read(path))
+            data = self.files.read(path)
+            if data is None and self._trash():
+                data = self.files.read(f"trash/{path}")
+            return read_record(data)
         except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
+
+    def restore(self, path: str) -> bool:
+        """Bring something back that was collected and is wanted again (see `marin_dsl.store.collection`)."""
+        try:
+            if path.startswith("blobs/"):
+                return self.files.move(f"trash/{path}", path)
+            data = self.files.read(f"trash/{path}")
+            return data is not None and self.files.create(path, data)
+        except StoreUnavailable:
+            return False  # a store that can only be read has lost it
+
+    def look_again(self) -> None:
+        """Something has come into the trash, or left it."""
+        self._next_look = 0.0
+
+    def _trash(self) -> bool:
+        """Whether there is anything in the trash; looked at once a second, for it is asked at every miss."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look, self._any_trash = now + 1.0, bool(self.files.names("trash"))
+        return self._any_trash
 
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
@@ -339,22 +340,18 @@ class Store:
 
     def call_of(self, key: bytes) -> bytes | None:
         """The call key that a recipe led to last, if it was resolved."""
-        return self._call_of(key)[0]
+        led = self.led_to(key)
+        return None if led is None else led[0]
 
-    def lasting_call_of(self, key: bytes) -> bytes | None:
-        """The same, unless something under the recipe is asked for anew in each run, so that it may lead elsewhere."""
-        call, volatile = self._call_of(key)
-        return None if volatile else call
-
-    def _call_of(self, key: bytes) -> tuple[bytes | None, bool]:
+    def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
+        """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
         record = self.read(_place("recipes", key, ".call"))
-        return (None, False) if record is None else (parse_digest(record["call"]), record["volatile"])
+        return None if record is None else (parse_digest(record["call"]), record["volatile"])
 
     def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        if self._call_of(key) != (call, volatile):
-            record = write_record({"call": format_digest(call), "volatile": volatile})
-            self.files.replace(_place("recipes", key, ".call"), (record,))
+        record = write_record({"call": format_digest(call), "volatile": volatile})
+        self.files.replace(_place("recipes", key, ".call"), (record,))
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
@@ -378,19 +375,6 @@ def _schema(data: bytes) -> int | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return schema if type(schema) is int and schema > 0 else None
-
-
-def _verified(leaf: Leaf) -> Iterable[Any]:
-    """The chunks of a leaf; complains at the end if they are not what its digest says."""
-    hasher = hashlib.sha256()
-    for chunk in leaf.chunks():
-        hasher.update(chunk)
-        yield chunk
-    if hasher.digest() != leaf.digest:
-        raise ContentDamaged(
-            f"a large value ({leaf.size} bytes) changed after it became part of an expression or a result; "
-            "pass a copy, and leave files that a value refers to as they are"
-        )
 
 
 def _place(kind: str, digest: bytes, suffix: str = "") -> str:

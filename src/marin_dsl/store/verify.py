@@ -15,6 +15,8 @@ import attrs
 
 from marin_dsl.encoding import Undecodable, format_digest, parse_digest
 from marin_dsl.store.closure import blobs_of, label_folders, literal_leaves, place, references, values_in
+from marin_dsl.store.files import StoreUnavailable
+from marin_dsl.store.records import NewerSchema, read_record
 from marin_dsl.store.store import Store
 
 Kind = Literal["damaged", "gone", "stray", "open"]
@@ -164,7 +166,10 @@ class _Verifier:
         data = self.files.read(path)
         if data is None:
             return None
-        record = self.store.read(path)
+        try:
+            record = read_record(data)
+        except NewerSchema as error:
+            raise StoreUnavailable(f"store {self.store.url}: {path}: {error}") from None
         self.records += 1
         if record is None:
             self.note("damaged", path, "its content is not what was written; it counts as absent, and can be removed")

@@ -30,6 +30,7 @@ MODULE = """
     def write(title: str, parts: list) -> Page:
         context().log("writing")
         context().observe("parts", len(parts))
+        context().observe("steps", list(range(1000)))
         return Page(title, "Does it work?", "It does.", "Yes.", (Prose("Parts", str(parts)),))
 
     good = double(double(1))
@@ -71,10 +72,10 @@ def told(*words: str, code: int = 0) -> list[str]:
     return done.output.splitlines()
 
 
-def document(*words: str, code: int = 0) -> dict[str, Any]:
+def document(*words: str, code: int = 0, command: str = "") -> dict[str, Any]:
     """The document that a command prints."""
     done = marin(*words, "--json")
     assert done.exit_code == code, done.output
     found = json.loads(done.stdout)
-    assert (found["schema"], found["command"]) == (1, words[0])
+    assert (found["schema"], found["command"]) == (1, command or words[0])
     return found

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from marin_dsl import Store, health, history
+from marin_dsl import Store, health
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.store.owner import Owner
 from tests.marin_dsl.command_line.project import document, marin, told
 
 
@@ -87,6 +88,15 @@ def test_damaged_records_are_found(evaluated):
     assert sorted(found["items"]) == sorted(str(path.relative_to(".marin")) for path in paths)
 
 
+def test_files_of_others_in_the_store_are_no_trouble(evaluated):
+    for folder in ("results", "runs", "labels", "failures"):
+        Path(f".marin/{folder}/.DS_Store").touch()
+    assert level("records", 0)["level"] == "good"
+    assert len(told("log")) == 2
+    assert len(told("failures")) == 3
+    assert marin("run", "experiment:long", "--debug").exit_code == 0
+
+
 def test_calls_that_came_to_two_values_are_named(evaluated):
     store = Store(".marin")
     path = next(Path(".marin/results").glob("*/*.json"))
@@ -101,7 +111,7 @@ def test_calls_that_came_to_two_values_are_named(evaluated):
 
 def test_runs_that_never_ended_are_found_until_they_are_run_again(evaluated, monkeypatch):
     marin("run", "experiment:sweep", "--debug")
-    monkeypatch.setattr(history, "_alive", lambda pid: False)
+    monkeypatch.setattr(Owner, "ended", True)
     last = max(Path(".marin/runs").iterdir())
     next((last / "end").iterdir()).unlink()
     found = level("runs", 1)

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from marin_dsl import Store, history, provenance
+from marin_dsl.store.owner import Owner
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 
 
@@ -127,10 +129,10 @@ def test_a_run_that_was_killed_is_lost_and_one_at_work_is_running(project):
     path = next(Path(".marin/runs").glob("*/start/000001.json"))
     record = store.last(f"runs/{run['run']}/start")
     path.unlink()
-    store.add(f"runs/{run['run']}/start", {**record, "pid": os.getpid()})
+    store.add(f"runs/{run['run']}/start", {**record, "owner": attrs.asdict(Owner.here(run["run"]))})
     assert document("log")["runs"][0]["state"] == "running"
     path.unlink()
-    store.add(f"runs/{run['run']}/start", {**record, "host": "another"})
+    store.add(f"runs/{run['run']}/start", {**record, "owner": {**record["owner"], "machine": "another"}})
     assert document("log")["runs"][0]["state"] == "running", "it said something a moment ago"
 
 
@@ -140,7 +142,7 @@ def test_a_run_on_another_host_is_lost_when_it_has_been_silent(evaluated, monkey
     store = Store(".marin")
     record = store.last(f"runs/{run.name}/start")
     next(run.glob("start/*")).unlink()
-    store.add(f"runs/{run.name}/start", {**record, "host": "another"})
+    store.add(f"runs/{run.name}/start", {**record, "owner": {**record["owner"], "machine": "another"}})
     monkeypatch.setattr(history, "SILENT", 0.0)
     assert document("log")["runs"][0]["state"] == "lost"
     (run / "cancelled").touch()
@@ -151,7 +153,7 @@ def test_records_of_runs_from_before_hosts_were_recorded_are_read(evaluated):
     (run,) = (Path(".marin/runs")).iterdir()
     store = Store(".marin")
     record = store.last(f"runs/{run.name}/start")
-    for name in ("host", "pid", "drift"):
+    for name in ("owner", "drift"):
         del record[name]
     next(run.glob("start/*")).unlink()
     store.add(f"runs/{run.name}/start", record)

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import types
 import uuid
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marin_dsl import Directory
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.store import ContentDamaged, Store, StoreUnavailable, google, remote
 from marin_dsl.store import store as store_module
@@ -332,6 +334,42 @@ def test_no_room_for_a_local_copy_is_said_with_the_place(bucket, small_pieces, m
         f"store gs://bucket/x: cannot keep a local copy in {tempfile.gettempdir()} of blobs/"
     )
     assert str(caught.value).endswith(f"the disk is full: free some space, or {CHOOSE}")
+
+
+def test_the_leaves_of_a_value_are_sent_looked_for_and_fetched_several_at_a_time(bucket, monkeypatch, tmp_path):
+    store = Store("gs://bucket/x")
+    for number in range(4):
+        (tmp_path / f"{number}").write_text(f"file {number}")
+    value = Directory.of(tmp_path)
+    for name in ("replace", "size", "read"):
+        meet(monkeypatch, store.files, name, 4)
+    stored = store.put(value)
+    assert store.complete(stored)
+    assert (store.get(stored).path / "3").read_text() == "file 3"
+
+
+def meet(patch, files, name, count):
+    """An operation of which none ends before so many have begun; records and manifests aside."""
+    operation, barrier = getattr(files, name), threading.Barrier(count)
+
+    def together(path, *given):
+        if path.startswith("blobs/"):
+            barrier.wait(30)
+        return operation(path, *given)
+
+    patch.setattr(files, name, together)
+
+
+def test_a_directory_holds_files_of_equal_content_and_keeps_them_while_it_lives(bucket, tmp_path):
+    import gc
+
+    for name in "abc":
+        (tmp_path / name).write_text("same")
+    store = Store("gs://bucket/x")
+    place = store.get(store.put({"d": Directory.of(tmp_path)}))["d"]
+    folder = place.path
+    gc.collect()
+    assert [(folder / name).read_text() for name in "abc"] == ["same"] * 3
 
 
 def test_opening_a_store_asks_nothing_of_the_service(bucket):

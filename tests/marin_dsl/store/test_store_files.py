@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from marin_dsl.store import Store, StoreUnavailable
-from marin_dsl.store import files as module
+from marin_dsl.store import Store, StoreUnavailable, remote
+from marin_dsl.store import local as module
 
 CHOOSE = "choose another store with --store or MARIN_STORE"
 
@@ -168,7 +168,8 @@ def test_a_store_is_a_folder_a_file_url_or_a_home_folder(tmp_path, monkeypatch):
     assert Store("memory://x").files.local("a") is None
 
 
-def test_a_file_system_on_which_two_writers_are_not_safe_is_refused():
+def test_a_file_system_on_which_two_writers_are_not_safe_is_refused(monkeypatch):
+    monkeypatch.setattr(remote, "_REGISTERED", {"memory": remote._REGISTERED["memory"]})
     with pytest.raises(StoreUnavailable) as caught:
         Store("ftp://host/store")
     assert str(caught.value) == (

@@ -369,7 +369,7 @@ def test_checking_finds_out_whether_a_store_can_really_be_written(local, monkeyp
     import errno
     import os
 
-    from marin_dsl.store import files
+    from marin_dsl.store import local as files
 
     local.check(writing=True)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from marin_dsl import provenance
 from marin_dsl.encoding import format_digest
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.store.records import write_record
 from marin_dsl.store.verify import Finding, verify
 
 
@@ -161,3 +162,14 @@ def test_a_store_of_a_later_version_is_not_judged():
     store.files.create("format.json", b'{"schema": 2}')
     with pytest.raises(StoreUnavailable, match="reads up to 1; upgrade"):
         verify(store)
+
+
+def test_a_record_of_a_later_version_is_not_judged(restored):
+    store, _, _ = restored
+    store.files.replace("labels/experiment/@1.0/000001.json", [write_record({"a": 1}, schema=2)])
+    with pytest.raises(StoreUnavailable) as caught:
+        verify(store)
+    assert str(caught.value) == (
+        f"store {store.url}: labels/experiment/@1.0/000001.json: a record has schema 2, and this version of Marin DSL "
+        "reads up to 1; upgrade it"
+    )

@@ -1,0 +1,257 @@
+"""A folder of the local disk as a file system of a store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from marin_dsl.store.files import (
+    OTHER,
+    Entry,
+    StoreUnavailable,
+    checked,
+    temporary_name,
+    unavailable,
+    visible,
+)
+
+T = TypeVar("T")
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class LocalFiles:
+    """A folder of the local disk. Files are private to their owner (0600) and appear by link or rename."""
+
+    at_once = 1
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = str(root)
+
+    def _at(self, path: str) -> Path:
+        return self.root / checked(path)
+
+    def _place(self, path: str) -> str:
+        return f"{self.url}/{checked(path)}"  # a `Path` would cost more than most operations with it
+
+    def read(self, path: str) -> bytes | None:
+        place = self._place(path)
+        try:
+            with open(place, "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.url, path, "read", error) from error
+
+    def pieces(self, path: str) -> Iterator[bytes] | None:
+        with self._complaining("read", path):
+            try:
+                return self._pieces(path, self._at(path).open("rb"))
+            except FileNotFoundError:
+                return None
+
+    def _pieces(self, path: str, stream: BinaryIO) -> Iterator[bytes]:
+        with self._complaining("read", path), stream:
+            while piece := stream.read(1 << 20):
+                yield piece
+
+    def create(self, path: str, data: bytes) -> bool:
+        place = self._place(path)
+        try:
+            return _create(place, data)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise StoreUnavailable(
+                    f"store {self.url}: the file system has no hard links, and without them two writers are not "
+                    f"safe: {OTHER}"
+                ) from error
+            raise unavailable(self.url, path, "write", error) from error
+
+    def replace(self, path: str, chunks: Iterable[Any]) -> None:
+        place = self._place(path)
+        try:
+            with _temporary(place, chunks) as temporary:
+                os.replace(temporary, place)
+        except OSError as error:
+            raise unavailable(self.url, path, "write", error) from error
+
+    def size(self, path: str) -> int | None:
+        place = self._place(path)
+        try:
+            found = os.stat(place)
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.url, path, "read", error) from error
+
+    def names(self, folder: str) -> list[str]:
+        with self._complaining("list", folder):
+            try:
+                return visible(os.listdir(self._at(folder)))
+            except FileNotFoundError:
+                return []
+
+    def remove(self, path: str) -> None:
+        with self._complaining("remove", path):
+            self._at(path).unlink(missing_ok=True)
+        self._tidy(self._at(path).parent)
+
+    def entries(self) -> Iterable[Entry]:
+        waiting = [self.root]
+        while waiting:
+            folder = waiting.pop()
+            with self._complaining("list", folder.relative_to(self.root).as_posix()):
+                try:
+                    met = list(os.scandir(folder))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+            for found in met:
+                if found.is_dir(follow_symlinks=False):
+                    waiting.append(folder / found.name)
+                elif (entry := self._entry(folder / found.name)) is not None:
+                    yield entry
+
+    def _entry(self, place: Path) -> Entry | None:
+        path = place.relative_to(self.root).as_posix()
+        try:
+            found = os.lstat(self.root / checked(path))
+        except (FileNotFoundError, ValueError):  # removed meanwhile, or no name that a store gives
+            return None
+        return Entry(path, found.st_size, found.st_mtime)
+
+    def modified(self, path: str) -> float | None:
+        with self._complaining("read", path):
+            try:
+                return os.lstat(self._at(path)).st_mtime
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def move(self, path: str, to: str) -> bool:
+        source, target = self._at(path), self._at(to)
+        with self._complaining("move", path):
+            _make_folder(target.parent)
+            try:
+                os.utime(source, follow_symlinks=False)
+                os.replace(source, target)
+            except FileNotFoundError:
+                return False
+        self._tidy(source.parent)
+        return True
+
+    def _tidy(self, folder: Path) -> None:
+        """Remove folders that are empty now; those that many share stay, for somebody may be writing into them."""
+        with contextlib.suppress(OSError):
+            parts = folder.relative_to(self.root).parts
+            while parts[:1] == ("trash",) or (len(parts) > 1 and len(parts[-1]) > 2):
+                folder.rmdir()
+                folder, parts = folder.parent, parts[:-1]
+
+    def local(self, path: str) -> Path | None:
+        return self._at(path)
+
+    @contextlib.contextmanager
+    def _complaining(self, doing: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unavailable(self.url, path, doing, error) from error
+
+
+def _create(place: str, data: bytes) -> bool:
+    """Make a file with the content, unless there is one."""
+    folder = os.path.dirname(place)
+    descriptor = _opened_in(folder, lambda: _open_nameless(folder))
+    if descriptor is None:
+        with _temporary(place, (data,)) as temporary:
+            return _link(temporary, place)
+    with open(descriptor, "wb", buffering=0) as stream:
+        _write_all(stream, data)
+        # A file without a name gets its first one from the place where the system shows open files.
+        return _link(f"/proc/self/fd/{descriptor}", place)
+
+
+def _link(source: str, place: str) -> bool:
+    try:
+        os.link(source, place, src_dir_fd=_descriptor_of_root(), follow_symlinks=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+@functools.cache
+def _descriptor_of_root() -> int:
+    # Python calls `linkat`, which alone follows the link in /proc, only when it is given a folder to start from.
+    return os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _open_nameless(folder: str) -> int | None:
+    """A new file in a folder that nobody sees, and that vanishes unless it gets a name; None where there are none.
+
+    It spares the folder two changes for each file that is made.
+    """
+    if not _nameless_files():
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            return None
+        raise
+
+
+@functools.cache
+def _nameless_files() -> bool:
+    return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+
+
+@contextlib.contextmanager
+def _temporary(place: str, chunks: Iterable[Any]) -> Iterator[str]:
+    """A private file with the content, in the folder of `place`; gone afterwards whatever happens."""
+    folder = os.path.dirname(place)
+    temporary = f"{folder}/{temporary_name()}"
+    try:
+        descriptor = _opened_in(folder, lambda: _open_new(temporary))
+        with open(descriptor, "wb", buffering=0) as stream:
+            for chunk in chunks:
+                _write_all(stream, chunk)
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
+            os.unlink(temporary)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, private to their owner (`Path.mkdir` makes the ones above readable to all)."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_new(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _opened_in(folder: str, open_file: Callable[[], T]) -> T:
+    """What `open_file` opens in a folder, which is made if it is not there."""
+    for _ in range(3):  # a garbage collection may just be tidying up
+        with contextlib.suppress(FileNotFoundError):
+            return open_file()
+        _make_folder(Path(folder))
+    return open_file()
+
+
+def _write_all(stream: Any, chunk: Any) -> None:
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[stream.write(rest) :]

@@ -1,0 +1,50 @@
+"""The keys of the JSON documents are those that docs/commands.md names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.marin_dsl.command_line.project import document, marin
+
+GUIDE = Path(__file__).parents[3] / "docs" / "commands.md"
+TYPED: dict[str, list[tuple[str, ...]]] = {
+    "plan": [("experiment:again",)],
+    "run": [("experiment:good", "experiment:bad", "experiment:fail_alone", "--debug")],
+    "page": [("experiment:page", "--debug")],
+    "show": [("a-page@1.0",)],
+    "why": [("experiment:again",)],
+    "lineage": [("a-page@1.0",)],
+    "failures": [()],
+    "log": [(), ("a-page@1.0",)],
+    "doctor": [()],
+    "verify": [()],
+    "store copy": [(".marin", "elsewhere")],
+}
+
+
+def told(command: str) -> str:
+    """What the table says of a command."""
+    found = re.search(rf"^\| `{command}` \| (.*) \|$", GUIDE.read_text(), re.MULTILINE)
+    assert found is not None, f"docs/commands.md says nothing of the document of marin {command}"
+    return found[1]
+
+
+@pytest.mark.parametrize("command", sorted(TYPED))
+def test_the_keys_of_a_document_are_the_documented_ones(evaluated, command):
+    (next((evaluated / ".marin" / "blobs").iterdir()) / "stray").touch()  # something for `verify` to find
+    found: set[str] = set()
+    for words in TYPED[command]:
+        typed = (*command.split(), *words)
+        whole = document(*typed, code=marin(*typed, "--json").exit_code, command=command)
+        for name in sorted(whole.keys() - {"schema", "command", "store"}):
+            found |= {name} | keys_of_members(whole[name])
+    assert found == set(re.findall(r"`(\w+)`", told(command)))
+
+
+def keys_of_members(value: Any) -> set[str]:
+    """The keys of the objects in a list."""
+    return {key for item in value if isinstance(item, dict) for key in item} if isinstance(value, list) else set()
