@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 import os
+import pickle
 import queue
 import re
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.task import Answer, CannotRun, Emit, Task, packed
 from marin_dsl.worker import execute
 
 Settled = tuple[Task, Answer | BaseException]
@@ -26,7 +27,7 @@ class Executor(Protocol):
         """Take a task.
 
         Raises:
-            ResourceMissing: no worker could ever run it.
+            CannotRun: no worker could ever run it.
         """
         ...
 
@@ -97,6 +98,7 @@ class Cluster:
         self._topic = f"marin-{run}"
         self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
         self._futures: dict[str, Any] = {}
+        self._elsewhere = scheduler is not None or workers is not None
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
@@ -106,8 +108,9 @@ class Cluster:
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
         key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
+        given = packed(task) if self._elsewhere else task  # threads of this process are given the task itself
         future = self._client.submit(
-            _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
+            _execute_on_dask, given, self._topic, key=key, resources=resources or None, priority=priority, pure=False
         )
         self._futures[key] = future
         future.add_done_callback(lambda done: self._arrived.put((task, self._answer(key, done))))
@@ -198,7 +201,7 @@ class WorkerLost(RuntimeError):
     """The worker that ran a task is gone, and with it whatever it was doing."""
 
 
-class ResourceMissing(RuntimeError):
+class ResourceMissing(CannotRun):
     """An operator asks for a resource that no worker of the cluster has."""
 
 
@@ -283,9 +286,10 @@ def _described(workers: int | None) -> str:
     return f"in {workers} worker process{'es' if workers != 1 else ''}"
 
 
-def _execute_on_dask(task: Task, topic: str) -> Answer | StoreUnavailable:
+def _execute_on_dask(given: Task | bytes, topic: str) -> Answer | StoreUnavailable:
     from distributed import get_worker
 
+    task: Task = pickle.loads(given) if isinstance(given, bytes) else given
     worker = get_worker()
     emit: Callable[[dict[str, Any]], None] = lambda event: worker.log_event(topic, event)  # noqa: E731
     try:

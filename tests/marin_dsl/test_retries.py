@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from marin_dsl import Failed, Store, evaluate, op, provenance, retries
 from marin_dsl.annotations import Annotations
-from marin_dsl.executors import ResourceMissing
+from marin_dsl.executors import Here, ResourceMissing
 from marin_dsl.retries import Retries, pause_before, set_apart
 from marin_dsl.task import Answer, Task
 from tests.marin_dsl.isolated_operators import counted, plain
@@ -135,14 +134,7 @@ def test_pauses_grow_and_are_never_too_long(monkeypatch):
         assert len(set(found)) > 1
 
 
-class Full:
-    """An executor that cannot run anything any more."""
-
-    def submit(self, task, *, resources, priority):
-        raise ResourceMissing("no worker has it now")
-
-
-def test_a_call_that_waits_is_due_in_time_and_may_be_refused_then(tmp_path):
+def test_a_call_that_waits_is_due_in_time(tmp_path):
     @op(version="1")
     def local() -> int:
         return 1
@@ -153,11 +145,25 @@ def test_a_call_that_waits_is_due_in_time_and_may_be_refused_then(tmp_path):
     assert not waiting.takes(task, Answer(None, Failed("raised", "ValueError", "x"), True, 0.1))
     assert waiting.takes(task, Answer(None, Failed("killed", "Killed", "x"), True, 0.1))
     assert waiting.pause(3.0) < 0.1
-    found = []
+    found: list[Task] = []
     while not found:
-        found = list(waiting.submit_due(Full()))
-    (again, answer), *_ = found
-    assert (again.attempt, again.history[0].kind) == (2, "killed")
-    assert (answer.failed.kind, answer.failed.message) == ("lost", "no worker has it now")
+        found = list(waiting.due())
+    assert (found[0].attempt, found[0].history[0].kind) == (2, "killed")
     assert waiting.pause(3.0) == 3.0
-    assert Path(tmp_path, "failures").is_dir()
+
+
+def test_what_nobody_can_run_any_more_when_its_time_has_come_has_failed(tmp_path, monkeypatch):
+    submit = Here.submit
+
+    def full(self, task, *, resources, priority):
+        if task.attempt > 1:
+            raise ResourceMissing("no worker has it now")
+        submit(self, task, resources=resources, priority=priority)
+
+    monkeypatch.setattr(Here, "submit", full)
+    outcome, other = evaluate(
+        counted(str(tmp_path), "refused", 9).with_(transient=OSError), plain(1), store=tmp_path / "store", debug=True
+    )
+    assert (outcome.kind, outcome.message) == ("lost", "no worker has it now")
+    assert [each.kind for each in outcome.history] == ["raised"]
+    assert other.value == 1
