@@ -7,6 +7,7 @@ import heapq
 import itertools
 import math
 import os
+import pickle
 import queue
 import re
 import time
@@ -18,7 +19,7 @@ import attrs
 from marin_dsl.context import Cancelled
 from marin_dsl.dispatch import Batch, Dispatch
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.task import Answer, CannotRun, Emit, Task, packed
 from marin_dsl.worker import execute
 
 Settled = tuple[Task, Answer | BaseException]
@@ -44,7 +45,7 @@ class Executor(Protocol):
         """Take a task.
 
         Raises:
-            ResourceMissing: no worker could ever run it.
+            CannotRun: no worker could ever run it.
         """
         ...
 
@@ -106,6 +107,7 @@ class Cluster:
         dask.config.set(
             {
                 "distributed.admin.log-length": 0,
+                "distributed.deploy.lost-worker-timeout": "1 hour",  # a worker that died starts anew, if slowly
                 "distributed.scheduler.allowed-failures": 0,
                 "distributed.worker.memory.pause": False,
             }
@@ -117,6 +119,8 @@ class Cluster:
         self._futures: dict[str, Any] = {}
         self._dispatch = Dispatch()
         self._threads, self._counted = 0, -math.inf
+        self._elsewhere = scheduler is not None or workers is not None
+        self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
         self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
@@ -125,6 +129,8 @@ class Cluster:
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
+        if self._elsewhere:
+            self._packed[task.call] = packed(task)  # threads of this process are given the task itself
         self._dispatch.add(task, resources, priority)
 
     def _hand_out(self) -> None:
@@ -138,7 +144,7 @@ class Cluster:
         key = f"{first.operator.short_name}-{first.call.hex()}-{first.run}-{first.attempt}-{first.asked}"
         future = self._client.submit(
             _execute_on_dask,
-            batch.tasks,
+            tuple(self._packed.pop(task.call, task) for task in batch.tasks),
             self._topic,
             key=key,
             resources=dict(batch.resources) or None,
@@ -245,7 +251,7 @@ class WorkerLost(RuntimeError):
     """The worker that ran a task is gone, and with it whatever it was doing."""
 
 
-class ResourceMissing(RuntimeError):
+class ResourceMissing(CannotRun):
     """An operator asks for a resource that no worker of the cluster has."""
 
 
@@ -330,12 +336,13 @@ def _described(workers: int | None) -> str:
     return f"in {workers} worker process{'es' if workers != 1 else ''}"
 
 
-def _execute_on_dask(tasks: tuple[Task, ...], topic: str) -> list[Answer | BaseException]:
+def _execute_on_dask(given: tuple[Task | bytes, ...], topic: str) -> list[Answer | BaseException]:
     from distributed import get_worker
 
-    telling = _Telling(get_worker(), topic, patient=len(tasks) > 1)
+    telling = _Telling(get_worker(), topic, patient=len(given) > 1)
     found: list[Answer | BaseException] = []
-    for task in tasks:
+    for each in given:
+        task: Task = pickle.loads(each) if isinstance(each, bytes) else each
         try:
             found.append(execute(task, telling))
         except (StoreUnavailable, Cancelled) as error:
