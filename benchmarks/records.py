@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from marin_dsl import Store, evaluate, event_log, op, provenance
-from marin_dsl.display import tree
-from marin_dsl.history import runs
+from marin_dsl import Store, evaluate, op, provenance
+from marin_dsl.evaluate import event_log
+from marin_dsl.expression.display import tree
 from marin_dsl.lineage import became, every, folded, origins, uses
+from marin_dsl.lineage.history import runs
 
 NODES, REPEATS = 10_000, 5
 

@@ -5,22 +5,22 @@ under what they were made from, and that can be traced back to it.
 """
 
 from marin_dsl.artifact import Directory, File
-from marin_dsl.choices import at_least, when
-from marin_dsl.context import context
 from marin_dsl.encoding import encodable
 from marin_dsl.evaluate import evaluate, plan
 from marin_dsl.expression import Expression
+from marin_dsl.expression.choices import at_least, when
+from marin_dsl.expression.inline import attempt
+from marin_dsl.expression.tags import replicate, tagged
+from marin_dsl.expression.waits import after
 from marin_dsl.external import external
 from marin_dsl.grid import grid
 from marin_dsl.identity import digest
-from marin_dsl.inline import attempt
 from marin_dsl.labels import recall
 from marin_dsl.operator import op
+from marin_dsl.operator.secret import secret
 from marin_dsl.outcome import Failed, Ok, Skipped
-from marin_dsl.secret import secret
 from marin_dsl.store import Store
-from marin_dsl.tags import replicate, tagged
-from marin_dsl.waits import after
+from marin_dsl.worker.context import context
 
 __all__ = [
     "Directory",

@@ -6,11 +6,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from marin_dsl.artifact import Directory, File
-from marin_dsl.context import context
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import Expression
 from marin_dsl.identity import digest as digest_of
 from marin_dsl.operator import op
+from marin_dsl.worker.context import context
 
 
 class ExternalChanged(ValueError):

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import attrs
 
-from marin_dsl.annotations import Label
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import Expression, caller, walk
-from marin_dsl.inline import INLINE, Recall
+from marin_dsl.expression.annotations import Label
+from marin_dsl.expression.inline import INLINE, Recall
 from marin_dsl.store import Store, StoredValue
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")

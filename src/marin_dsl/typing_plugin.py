@@ -25,10 +25,10 @@ from mypy.types import (
     get_proper_type,
 )
 
-OPERATOR = "marin_dsl.operator.Operator"
-EXPRESSION = "marin_dsl.expression.Expression"
+OPERATOR = "marin_dsl.operator.operator.Operator"
+EXPRESSION = "marin_dsl.expression.expression.Expression"
 GRID = "marin_dsl.nests.GridOf"
-CELLS = {"marin_dsl.grid.Cell", "marin_dsl.cells.Cell"}
+CELLS = {"marin_dsl.grid.cells.Cell"}
 NESTS = {
     "builtins.list": "marin_dsl.nests.ListOf",
     "builtins.dict": "marin_dsl.nests.DictOf",
@@ -49,7 +49,7 @@ class OperatorPlugin(Plugin):
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
         """What signatures are rewritten with has to be loaded wherever operators are."""
-        return [(10, "marin_dsl.nests", -1)] if file.fullname == "marin_dsl.operator" else []
+        return [(10, "marin_dsl.nests", -1)] if file.fullname == "marin_dsl.operator.operator" else []
 
     def _call(self, context: MethodSigContext) -> FunctionLike:
         found = _operator(context)

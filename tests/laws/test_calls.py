@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marin_dsl import attempt, encodable, grid, op, secret
-from marin_dsl.binding import Placement
-from marin_dsl.fitting import Fit
 from marin_dsl.grid import Cell
-from marin_dsl.signature import Signature, WrongCall, mismatch
+from marin_dsl.operator.binding import Placement
+from marin_dsl.operator.fitting import Fit
+from marin_dsl.operator.signature import Signature, WrongCall, mismatch
 
 NAMES = ("a", "b", "c", "d")
 PARAMETER = inspect.Parameter

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from marin_dsl import Expression, after, digest, tagged
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import arguments_of, encode_arguments, walk
-from marin_dsl.keys import recipe_key, tagged_identity
+from marin_dsl.expression.keys import recipe_key, tagged_identity
+from marin_dsl.expression.recipe import references, structure
 from marin_dsl.operator import Operator
-from marin_dsl.recipe import references, structure
 from marin_dsl.testing import expressions
 
 EXAMPLES = settings(max_examples=settings.default.max_examples // 2, deadline=None)

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from marin_dsl import Store, attempt, digest, evaluate, grid, op, plan, tagged
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import walk
-from marin_dsl.keys import recipe_key, tagged_identity
-from marin_dsl.recipe import arguments, references, structure
+from marin_dsl.expression.keys import recipe_key, tagged_identity
+from marin_dsl.expression.recipe import arguments, references, structure
 from tests.marin_dsl.programs import Step, build, leaf, pair, programs, total
 
 EXAMPLES = settings(deadline=None)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_dsl import Ok, evaluate, plan, provenance
-from marin_dsl.difference import differences, leaves, reasons
 from marin_dsl.expression import Expression, walk
-from marin_dsl.recipe import structure
+from marin_dsl.expression.recipe import structure
+from marin_dsl.lineage.difference import differences, leaves, reasons
 from tests.marin_dsl.programs import Step, build, pair, plain, programs, total
 
 EXAMPLES = settings(deadline=None)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from marin_dsl import Store, op
 from marin_dsl.encoding import encode, format_digest
-from marin_dsl.keys import recipe_key
+from marin_dsl.expression.keys import recipe_key
 from marin_dsl.store import StoredValue
-from marin_dsl.task import Task
 from marin_dsl.worker import execute
+from marin_dsl.worker.task import Task
 from tests.laws.interleaving import Action, InMemory, Stepped
 
 LARGE = "x" * 70_000  # a blob of its own, beside a manifest that lies in the record

@@ -261,7 +261,7 @@ def _at_least(n: int, inputs: list[Any]) -> Any:
     if len(found) >= n:
         return ("ok", found)
     message = f"{len(found)} of {len(inputs)} expressions have a value, and at_least asks for {n}"
-    return ("failed", "marin_dsl.inline.TooFew", message)
+    return ("failed", "marin_dsl.expression.inline.TooFew", message)
 
 
 def _chosen(condition: Any, then: Any, otherwise: Any) -> Any:

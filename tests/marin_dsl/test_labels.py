@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_dsl import Store, op
-from marin_dsl.annotations import Label
+from marin_dsl.expression.annotations import Label
 from marin_dsl.labels import LabelConflict, check_label, check_unique, current, move
 
 

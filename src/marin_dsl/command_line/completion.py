@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from marin_dsl.lineage.subject import known_labels
 from marin_dsl.settings import Settings
 from marin_dsl.store import Store, StoreUnavailable
-from marin_dsl.subject import known_labels
 
 _VARIABLE = "_MARIN_COMPLETE"
 _MOST = 200

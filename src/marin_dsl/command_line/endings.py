@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import click
 
-from marin_dsl.executors import SchedulerMissing
+from marin_dsl.evaluate.executors import SchedulerMissing
 from marin_dsl.labels import LabelConflict
-from marin_dsl.signature import WrongCall
+from marin_dsl.operator.signature import WrongCall
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.target import TargetMissing
 

@@ -9,7 +9,7 @@ import click
 from marin_dsl.command_line.endings import FAILED, OK, complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
-from marin_dsl.health import checks
+from marin_dsl.lineage.health import checks
 
 _MARKS = {"good": ("✓", "green"), "note": ("·", "yellow"), "bad": ("✗", "red")}
 

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from marin_dsl.display import printable
-from marin_dsl.recipe import shortened
+from marin_dsl.expression.display import printable
+from marin_dsl.expression.recipe import shortened
 
 SCHEMA = 1
 """Version of the JSON documents; a key that is there stays and keeps its meaning."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from marin_dsl import lineage
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.failures import place
+from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor
+from marin_dsl.lineage.failures import place
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
-from marin_dsl.recipe import arguments, short
 from marin_dsl.store import Store, StoredValue
 
 

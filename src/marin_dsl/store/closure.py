@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import decode, leaves_of, parse_digest
-from marin_dsl.keys import splice
+from marin_dsl.expression.keys import splice
 from marin_dsl.store.files import Files
 from marin_dsl.store.store import Store, StoredValue
 

@@ -10,15 +10,15 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from marin_dsl.choices import at_least, when
 from marin_dsl.expression import Expression, walk
-from marin_dsl.fitting import alternatives
-from marin_dsl.inline import attempt
+from marin_dsl.expression.choices import at_least, when
+from marin_dsl.expression.inline import attempt
+from marin_dsl.expression.tags import replicate, tagged
+from marin_dsl.expression.waits import WaitsForItself, after, check_order, merged
 from marin_dsl.operator import Operator
+from marin_dsl.operator.fitting import alternatives
 from marin_dsl.outcome import Failed, Ok, Skipped
-from marin_dsl.tags import replicate, tagged
 from marin_dsl.testing.typed import Strategy, nest_of, parts, stands_for, takes_anything, values_of
-from marin_dsl.waits import WaitsForItself, after, check_order, merged
 
 Strategies = Mapping[str, Strategy]
 Operators = Iterable[Operator[..., Any]] | Mapping[Operator[..., Any], Strategies]

@@ -15,14 +15,14 @@ import attrs
 import cloudpickle
 import numpy as np
 
-from marin_dsl.context import Context, entered
 from marin_dsl.encoding import Unencodable, decode
 from marin_dsl.expression import Expression, caller, encode_arguments
-from marin_dsl.keys import splice
+from marin_dsl.expression.keys import splice
+from marin_dsl.expression.recipe import short, title
 from marin_dsl.operator import Operator
-from marin_dsl.recipe import short, title
-from marin_dsl.secret import revealed
+from marin_dsl.operator.secret import revealed
 from marin_dsl.testing.sameness import same
+from marin_dsl.worker.context import Context, entered
 
 
 class Impure(AssertionError):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument, ResolutionFailed
 
 from marin_dsl.expression import Expression
-from marin_dsl.fitting import NUMBERS, alternatives, plain
+from marin_dsl.operator.fitting import NUMBERS, alternatives, plain
 from marin_dsl.outcome import Failed, Ok
 from marin_dsl.testing.strategies import arrays, hashable_scalars, values
 

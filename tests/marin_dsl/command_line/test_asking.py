@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marin_dsl import inspection
+from marin_dsl.lineage import inspection
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from marin_dsl import Store, event_log, health
+from marin_dsl import Store
+from marin_dsl.evaluate import event_log
+from marin_dsl.lineage import health
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.store.collection import pin
 from marin_dsl.store.owner import Owner

@@ -13,7 +13,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from marin_dsl import Store, history, provenance
+from marin_dsl import Store, provenance
+from marin_dsl.lineage import history
 from marin_dsl.store.owner import Owner
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 

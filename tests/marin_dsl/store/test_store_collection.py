@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from marin_dsl import Failed, Ok, evaluate, labels, op, provenance
-from marin_dsl.annotations import Label
 from marin_dsl.encoding import format_digest
+from marin_dsl.expression.annotations import Label
 from marin_dsl.lineage import ancestors
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.store import collection as module

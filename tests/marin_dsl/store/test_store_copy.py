@@ -5,7 +5,7 @@ from experiments import evaluated, experiment, new_store
 
 from marin_dsl import evaluate, labels, op, plan, provenance, recall
 from marin_dsl.encoding import format_digest
-from marin_dsl.expression import Label
+from marin_dsl.expression.annotations import Label
 from marin_dsl.lineage import ancestors
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.store.copy import Copied, LabelDiverged, LabelUnknown, copy

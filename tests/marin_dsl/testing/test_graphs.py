@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from marin_dsl import Expression, encodable, evaluate, op
 from marin_dsl.expression import arguments_of, walk
-from marin_dsl.inline import InlineOperator
+from marin_dsl.expression.inline import InlineOperator
 from marin_dsl.testing import expressions
 from marin_dsl.testing.typed import stands_for
 

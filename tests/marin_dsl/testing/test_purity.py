@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from marin_dsl import context, encodable, op, secret
-from marin_dsl.signature import WrongCall
+from marin_dsl.operator.signature import WrongCall
 from marin_dsl.testing import Impure, assert_pure, values
 
 

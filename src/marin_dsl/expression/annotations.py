@@ -1,0 +1,86 @@
+"""What is said of an expression and is never part of what it is: how to evaluate it, and what people call it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from marin_dsl.evaluate.durations import seconds_of
+
+
+def _timeout(given: str | float | datetime.timedelta | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        return seconds_of(given)
+    except ValueError as error:
+        raise ValueError(f"timeout: {error}") from None
+
+
+def _retries(_: Any, __: Any, given: Any) -> None:
+    if given is not None and (type(given) is not int or given < 0):
+        raise ValueError(f"retries={given!r}: expected how often to try again, a number like 0, 1 or 2")
+
+
+def _isolate(_: Any, __: Any, given: Any) -> None:
+    if type(given) is not bool:
+        raise TypeError(f"isolate={given!r}: expected True or False")
+
+
+def _transient(given: type[BaseException] | Iterable[type[BaseException]]) -> tuple[type[BaseException], ...]:
+    kinds = (given,) if isinstance(given, type) else tuple(given)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"transient: expected classes of exceptions, such as (ConnectionError,), and got {kind!r}")
+    return kinds
+
+
+@attrs.frozen
+class Annotations:
+    """How an expression is to be evaluated; never part of what it is.
+
+    Attributes:
+        resources: what a worker must have free, such as `{"CPU": 2}`.
+        priority: larger runs earlier among what is ready.
+        title: what people call this expression, instead of the operator with its arguments.
+        retries: how often a call is tried again that timed out, that killed its process or lost its worker, or that
+            raised something transient; None for 2 times, and never after a timeout.
+        timeout: seconds from when a worker has loaded the code; None for no limit.
+        isolate: whether it runs in a fresh process.
+        transient: classes of exceptions that may not come again, so that the call is tried again.
+        source: where external data lies.
+    """
+
+    resources: Mapping[str, float] = attrs.field(factory=dict)
+    priority: int = 0
+    title: str | None = None
+    retries: int | None = attrs.field(default=None, validator=_retries)
+    timeout: float | None = attrs.field(default=None, converter=_timeout)
+    isolate: bool = attrs.field(default=False, validator=_isolate)
+    transient: tuple[type[BaseException], ...] = attrs.field(default=(), converter=_transient)
+    source: str | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """The timeout in seconds, None when there is none (an infinite one takes an operator's default away)."""
+        return self.timeout if self.timeout is not None and math.isfinite(self.timeout) else None
+
+
+@attrs.frozen
+class Label:
+    """A name and a version that a person gave to an expression."""
+
+    name: str
+    version: str
+
+    @property
+    def moves(self) -> bool:
+        """Whether it follows its expression: a version ending in `dev` does, any other one is fixed."""
+        return self.version.endswith("dev")
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"

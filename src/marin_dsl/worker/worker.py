@@ -1,0 +1,163 @@
+"""One node, once: look up, run, commit, and answer with an outcome."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from marin_dsl.encoding import format_digest
+from marin_dsl.outcome import Attempt, Failed, FailureKind
+from marin_dsl.store import StoredValue
+from marin_dsl.store.heartbeat import HEARTBEAT
+from marin_dsl.store.leases import Sighting
+from marin_dsl.worker.context import Context, entered
+from marin_dsl.worker.isolation import perform_isolated
+from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
+from marin_dsl.worker.redaction import Redaction
+from marin_dsl.worker.task import Answer, Emit, Task
+from marin_dsl.worker.timing import perform_in_time
+
+
+def execute(task: Task, emit: Emit) -> Answer:
+    """Run one call and commit its result, unless the store already has it or somebody else is working on it.
+
+    Raises:
+        StoreUnavailable: the store cannot be read or written; nothing half-written is left.
+        Cancelled: the run was cancelled meanwhile.
+    """
+    found = _looked_up(task)
+    if found is not None:
+        return found
+    with HEARTBEAT.held(
+        task.store.files,
+        task.call,
+        task.run,
+        seconds=task.lease,
+        kind=task.operator.identity,
+        abandoned=task.abandoned,
+    ) as held:
+        if isinstance(held, Sighting):
+            return Answer(None, None, False, 0.0, elsewhere=held)
+        # Between the look and the lease somebody else may have finished it.
+        return (_looked_up(task) if held.lease is not None else None) or _execute(task, emit)
+
+
+def _looked_up(task: Task) -> Answer | None:
+    found = task.store.result(task.call)
+    if found is None:
+        return None
+    return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+
+
+def _execute(task: Task, emit: Emit) -> Answer:
+    started = time.time()
+    call = format_digest(task.call)
+    emit({"event": "running", "call": call, "title": task.title, "at": started})
+    return _recorded(task, _performed(task, emit), started)
+
+
+def _performed(task: Task, emit: Emit) -> Performance:
+    """Run the operator, where and how its annotations say."""
+    local = task.store.files.local("scratch")
+    scratch_root = local / task.call.hex() if local is not None else None
+    redaction = Redaction()
+    try:
+        if task.annotations.isolate:
+            return perform_isolated(task, emit, redaction, scratch_root=scratch_root)
+        current = context_of(task, emit, redaction, scratch_root=scratch_root)
+        with entered(current):
+            if task.annotations.limit is not None:
+                return perform_in_time(task, current, redaction)
+            # Ctrl-C arrives in the main thread only: elsewhere the operator itself has raised it.
+            main = threading.current_thread() is threading.main_thread()
+            return perform(task, current, redaction, stops=(KeyboardInterrupt,) if main else ())
+    finally:
+        if scratch_root is not None:
+            _remove_empty(scratch_root)
+
+
+def _recorded(task: Task, performance: Performance, started: float) -> Answer:
+    """Commit a result, or record a failure; what goes on is recorded when it has come to its end."""
+    record = _provenance(task, performance, started) | {"history": [attrs.asdict(each) for each in task.history]}
+    seconds = record["provenance"]["seconds"]
+    if performance.failure is not None:
+        record["failure"] = performance.failure
+        number = task.store.fail(task.call, record)
+        failed = failure_of({**record, "number": number})
+        return Answer(None, failed, True, seconds, transient=performance.transient)
+    record |= {
+        "observations": performance.observations,
+        "over_failure": task.over_failure,
+        "inputs": [format_digest(value.digest) for value in task.inputs],
+    }
+    if performance.stored is None:
+        return Answer(None, None, True, seconds, performance.continued, record)
+    record["value"] = performance.stored.as_record()
+    visible = task.store.commit(task.call, record)
+    return Answer(StoredValue.from_record(visible["value"]), None, True, seconds)
+
+
+def refuse(task: Task, kind: FailureKind, error: BaseException) -> Answer:
+    """Record that a call came to nothing without an answer from a worker."""
+    failure = described(kind, error, task.operator.function)
+    performance = performed(Context(task.call), failure=failure)
+    return attrs.evolve(_recorded(task, performance, time.time()), ran=False)
+
+
+def failure_of(record: dict[str, Any]) -> Failed:
+    """The failure that a record tells of."""
+    provenance, failure = record["provenance"], record["failure"]
+    return Failed(
+        **{**failure, "notes": tuple(failure.get("notes", ()))},  # earlier records have none
+        operator=record["title"],
+        where=f"{provenance['host']}, process {provenance['pid']}",
+        attempts=record["number"],
+        output=tuple(record["output"]),
+        history=tuple(Attempt(**each) for each in record.get("history", ())),
+        peak_memory=provenance["peak_memory"],
+    )
+
+
+def attempt_of(failed: Failed, seconds: float) -> Attempt:
+    """A failure as later attempts at the call remember it."""
+    ended = _moment(time.time())
+    return Attempt(failed.kind, failed.exception, failed.message, failed.where, ended, seconds)
+
+
+def _provenance(task: Task, performance: Performance, started: float) -> dict[str, Any]:
+    operator, ended = task.operator, time.time()
+    return {
+        "call": format_digest(task.call),
+        "title": task.title,
+        "operator": {"name": operator.name, "version": operator.version, "code": task.code},
+        "output": list(performance.lines),
+        "provenance": {
+            "run": task.run,
+            "environment": task.environment,
+            "started": _moment(started),
+            "ended": _moment(ended),
+            "seconds": ended - started,
+            "peak_memory": performance.peak_memory,
+            "host": socket.gethostname(),
+            "pid": performance.pid,
+            "thread": performance.thread,
+        },
+    }
+
+
+def _moment(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="milliseconds")
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        return  # another execution of the same call is still at work in it, or it was never made
