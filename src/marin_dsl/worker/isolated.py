@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import io
 import os
 import pickle
@@ -103,6 +104,8 @@ class _Line:
 
 
 def _prepare() -> None:
+    for module in ("cloudpickle", "marin_dsl.store.local"):  # every call needs them: loaded before one is waited for
+        importlib.import_module(module)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
