@@ -4,6 +4,7 @@ Whatever happened, a reader is served a value that some writer computed for that
 stays; and an evaluation that starts anew heals everything.
 """
 
+import contextlib
 import threading
 import uuid
 
@@ -201,10 +202,18 @@ class CommitProtocol(RuleBasedStateMachine):
             writer.finish()
         for call in CALLS:
             value = (self.computed[call] or VALUES)[-1]
-            visible = write(Store(self.store.url), call, value)
-            got = self.store.get(StoredValue.from_record(visible["value"]))
+            got = self.computed_anew(call, value)
             assert any(same(got, known) for known in [*self.computed[call], value])
         self.store.files.fs.rm(self.store.files.root, recursive=True)
+
+    def computed_anew(self, call, value):
+        """What a reader is served after an evaluation; what is damaged is a miss, and then whole."""
+        for _ in range(3):
+            visible = write(Store(self.store.url), call, value)
+            # A damaged blob that is as large as before is seen by its reader only, who removes it.
+            with contextlib.suppress(LeafMissing):
+                return self.store.get(StoredValue.from_record(visible["value"]))
+        raise AssertionError("what was damaged is not computed anew")
 
 
 def test_l10_l13_l19_l20_the_commit_protocol():
