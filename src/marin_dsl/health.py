@@ -167,12 +167,19 @@ def _paths(store: Store) -> Iterator[str]:
     pending = ["recipes", "results", "skips", "failures", "conflicts", "history", "labels", "runs"]
     while pending:
         folder = pending.pop()
-        for name in store.files.names(folder):
+        for name in _names(store, folder):
             path = f"{folder}/{name}"
             if name.endswith((".json", ".call", ".next")):
                 yield path
-            elif not name.startswith(".") and not name.endswith(".jsonl") and name not in ("events", "cancelled"):
+            elif not name.endswith(".jsonl"):
                 pending.append(path)
+
+
+def _names(store: Store, folder: str) -> list[str]:
+    try:
+        return store.files.names(folder)
+    except StoreUnavailable:  # a file that is no record: a mark of a run's, or somebody else's
+        return []
 
 
 def _conflicts(store: Store) -> Check:

@@ -180,14 +180,11 @@ def inspect(store: Store, subject: Subject) -> Inspection:
 
 def _of_value(store: Store, subject: Subject) -> Inspection:
     assert subject.value is not None
-    size = store.files.size(f"blobs/{subject.value.hex()[:2]}/{subject.value.hex()[2:]}") or 0
-    if size > _READABLE:
-        return Inspection(subject.name, "a value", "ok", value=Value(subject.name, size, 0, ()))
     return Inspection(subject.name, "a value", "ok", value=_value(store, StoredValue(subject.value, None, ())))
 
 
-_READABLE = 16 << 20
-"""Bytes up to which a blob is looked into."""
+_READABLE = 4 << 20
+"""Bytes up to which the encoding of a value is looked into: it is for eyes."""
 
 
 def _of_call(store: Store, subject: Subject, call: bytes) -> Inspection:
@@ -317,8 +314,8 @@ def _decoded(store: Store, stored: StoredValue) -> Any:
 
 
 def _value(store: Store, stored: StoredValue) -> Value:
-    found = _decoded(store, stored)
     own = len(stored.inline) if stored.inline is not None else store.files.size(_blob(stored.digest)) or 0
+    found = _decoded(store, stored) if own <= _READABLE else _Unreadable("(too large to be shown)")
     size = own + sum(size for _, size in stored.leaves)
     return Value(format_digest(stored.digest), size, len(stored.leaves), tuple(outline(found)))
 

@@ -9,14 +9,14 @@ from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
-from marin_dsl.command_line.stores import store, verify
+from marin_dsl.command_line.stores import gc, store, verify
 from marin_dsl.operator import installed_version
 
 FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Evaluate": (plan, run, page),
     "Ask about one thing": (show, why, lineage),
     "Look through the records": (failures, log),
-    "Look after stores": (doctor, verify, store),
+    "Look after stores": (doctor, verify, gc, store),
     "Set up": (completion,),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import click
@@ -145,13 +146,21 @@ _STATES = {"ok": "green", "failed": "red", "interrupted": "yellow", "running": "
 
 
 def _tell_run(printer: Printer, run: Run) -> None:
-    took = duration(run.seconds) if run.seconds is not None else "no end"
+    took = duration(run.seconds) if run.seconds is not None else _so_far(run)
     printer.line(
         (f"{run.state:<11}", _STATES[run.state]), (run.run, "bold"), f"  {moment(run.started)}  {took}  {_counted(run)}"
     )
     drift = f"  drift: {run.drift}" if run.drift != "advise" else ""
     kept = "  failures kept" if run.keep_failures else ""
     printer.line(" " * 11, (f"{run.target or run.command}{drift}{kept}", "dim"), cut=True)
+
+
+def _so_far(run: Run) -> str:
+    """How long a run without an end has been at work, if it still is."""
+    if run.state != "running":
+        return "no end"
+    began = datetime.datetime.fromisoformat(run.started)
+    return f"for {duration((datetime.datetime.now(datetime.UTC) - began).total_seconds())} so far"
 
 
 def _counted(run: Run) -> str:

@@ -28,7 +28,7 @@ from marin_dsl.target import resolve
 
 
 def _running(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
+    options = (
         click.option("--workers", type=click.IntRange(min=1), help="Run in that many processes instead of threads."),
         click.option("--scheduler", metavar="ADDRESS", help="Run on an existing Dask scheduler."),
         click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
@@ -36,7 +36,8 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
         keep_failures_option,
         json_option,
         store_option,
-    ):
+    )
+    for option in reversed(options):
         command = option(command)
     return command
 

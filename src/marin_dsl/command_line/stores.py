@@ -1,4 +1,4 @@
-"""The commands that look after stores: verify what is in one, and copy labels to another."""
+"""The commands that look after stores: verify what is in one, free room in it, and copy labels to another."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.quantities import memory
 from marin_dsl.store import Store
+from marin_dsl.store.collection import GRACE, collect
 from marin_dsl.store.copy import LabelDiverged, LabelUnknown
 from marin_dsl.store.copy import copy as copy_labels
 from marin_dsl.store.verify import verify as verify_store
 
 _STYLES = {"damaged": "red", "gone": "red", "stray": "yellow", "open": "dim"}
-_SHOWN = 40
+_SHOWN, _DAY = 40, 86400.0
 
 
 @click.command(short_help="hash every blob again, and read every record")
@@ -48,6 +49,49 @@ def verify(as_json: bool, store: str | None) -> None:
         result = ("sound", "green") if seen.sound else (f"{len(serious):,} findings", "red")
         printer.line(result, f"  {counted}")
     sys.exit(OK if seen.sound else FAILED)
+
+
+@click.command(short_help="free the room of what nobody can want any more")
+@click.option("--apply", is_flag=True, help="Do it; otherwise it is only told what would be done.")
+@click.option(
+    "--grace",
+    "days",
+    type=click.FloatRange(min=0),
+    default=GRACE / _DAY,
+    show_default=True,
+    metavar="DAYS",
+    help="Keep whatever is younger.",
+)
+@json_option
+@store_option
+def gc(apply: bool, days: float, as_json: bool, store: str | None) -> None:
+    """Move what no label, pinned run or recent work wants to the trash, and remove what has been there for long.
+
+    Without --apply nothing is changed. It is safe beside running evaluations.
+
+    Example: marin gc
+    """
+    with complaints():
+        found = opened(store)
+        done = collect(found, grace=days * _DAY, dry=not apply)
+    if as_json:
+        document(
+            "gc",
+            found.url,
+            dry=done.dry,
+            swept=[entry.path for entry in done.swept],
+            emptied=[entry.path for entry in done.emptied],
+            restored=done.restored,
+            kept=[
+                {"reason": reason, "files": tally.files, "bytes": tally.bytes} for reason, tally in done.kept.items()
+            ],
+        )
+    else:
+        printer = Printer()
+        for line in str(done).splitlines():
+            printer.line(line)
+        if done.dry and (done.swept or done.emptied):
+            printer.line(("nothing was changed; marin gc --apply does it", "bold"))
 
 
 @click.group(short_help="move what labels stand for between stores")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from marin_dsl import inspection
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 
 
@@ -119,6 +120,11 @@ def test_a_value_that_is_gone_is_told_and_no_traceback(evaluated):
     assert document("show", digest, "--store", "other")["things"][0]["value"]["lines"][0].startswith("[0]")
     shutil.rmtree("other/blobs")
     assert document("show", "experiment:sweep", "--store", "other")["things"][0]["status"] == "not evaluated"
+
+
+def test_a_value_that_is_too_large_for_eyes_is_not_read(evaluated, monkeypatch):
+    monkeypatch.setattr(inspection, "_READABLE", 10)
+    assert document("show", "a-page@1.0")["things"][0]["value"]["lines"] == ["(too large to be shown)"]
 
 
 def test_what_an_input_was_is_not_known_when_its_record_is_gone(evaluated):

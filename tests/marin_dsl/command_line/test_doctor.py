@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from marin_dsl import Store, health
+from marin_dsl import Store, event_log, health
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.store.collection import pin
 from marin_dsl.store.owner import Owner
 from tests.marin_dsl.command_line.project import document, marin, told
 
@@ -89,6 +90,7 @@ def test_damaged_records_are_found(evaluated):
 
 
 def test_files_of_others_in_the_store_are_no_trouble(evaluated):
+    pin(Store(".marin"), event_log.runs(Store(".marin"))[0])
     for folder in ("results", "runs", "labels", "failures"):
         Path(f".marin/{folder}/.DS_Store").touch()
     assert level("records", 0)["level"] == "good"

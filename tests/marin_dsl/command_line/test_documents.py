@@ -22,6 +22,7 @@ TYPED: dict[str, list[tuple[str, ...]]] = {
     "log": [(), ("a-page@1.0",)],
     "doctor": [()],
     "verify": [()],
+    "gc": [()],
     "store copy": [(".marin", "elsewhere")],
 }
 

@@ -131,6 +131,7 @@ def test_a_run_that_was_killed_is_lost_and_one_at_work_is_running(project):
     path.unlink()
     store.add(f"runs/{run['run']}/start", {**record, "owner": attrs.asdict(Owner.here(run["run"]))})
     assert document("log")["runs"][0]["state"] == "running"
+    assert re.search(r"  for .* s so far  1 run, 0 served, 1 open$", told("log")[0])
     path.unlink()
     store.add(f"runs/{run['run']}/start", {**record, "owner": {**record["owner"], "machine": "another"}})
     assert document("log")["runs"][0]["state"] == "running", "it said something a moment ago"

@@ -24,6 +24,23 @@ def test_damage_is_shown_with_what_to_do_and_exit_1(evaluated):
     assert not document("verify", code=1)["sound"]
 
 
+def test_garbage_is_told_first_and_removed_when_it_is_said_so(evaluated):
+    assert told("gc")[0].startswith("would move to the trash: 0 files")
+    marin("run", "experiment:fail_alone", "--debug")
+    shown = told("gc", "--grace", "0")
+    assert shown[0].startswith("would move to the trash: ")
+    assert shown[-1] == "nothing was changed; marin gc --apply does it"
+    assert len(document("gc", "--grace", "0")["swept"]) > 0
+    assert told("gc", "--grace", "0", "--apply")[0].startswith("moved to the trash: ")
+    assert document("gc", "--grace", "0")["swept"] == []
+    assert told("show", "a-page@1.0")[0] == "✓ write(title='A page')  ok"
+    assert re.match(
+        r"removed from the trash: [1-9]",
+        next(line for line in told("gc", "--grace", "0", "--apply") if "from the trash" in line),
+    )
+    assert marin("show", "experiment:fail_alone").exit_code == 2
+
+
 def test_a_label_is_copied_with_what_it_stands_for_and_only_once(evaluated):
     shown = told("store", "copy", ".marin", "elsewhere", "a-page@1.0")
     assert shown[0].startswith("a-page@1.0 to ")
