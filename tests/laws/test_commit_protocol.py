@@ -86,10 +86,14 @@ class Writer:
         self.thread.join()
 
 
+def recipe_of(call):
+    return {"operator": {"name": call.hex(), "inline": False}, "references": []}
+
+
 def write(store, call, value):
     """What an evaluation does with one call; the record that is visible afterwards."""
     store.check(writing=True)
-    store.put_recipe(call, {"operator": call.hex()})
+    store.put_recipe(call, recipe_of(call))
     stored = store.put(value)
     store.put_call(call, call)
     return store.commit(call, {"value": stored.as_record()})
@@ -177,7 +181,7 @@ class CommitProtocol(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         for call in CALLS:
-            assert self.store.recipe(call) in (None, {"operator": call.hex()})
+            assert self.store.recipe(call) in (None, recipe_of(call))
             assert self.store.call_of(call) in (None, call)
             record = self.store.result(call)
             if record is None:
