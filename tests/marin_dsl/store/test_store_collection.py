@@ -195,6 +195,18 @@ def test_what_was_swept_is_served_from_the_trash_and_comes_back_when_it_is_wante
     assert all(found.result is not None for found in ancestors(store, experiment(1).key).values())
 
 
+def test_what_cannot_be_brought_back_now_is_not_removed_either(local, monkeypatch):
+    run(local, 1)
+    swept = sweep(local).swept
+    assert ran(local, experiment(1).named("again", "1.0"))[1] == 0
+    age(local, 30 * DAY, "trash")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(local), "restore", lambda store, path: False)
+        emptied = {entry.path for entry in collect(local, dry=False).emptied}
+    assert not any(f"trash/{entry.path}" in emptied for entry in swept if not entry.path.startswith("runs/"))
+    assert len(collect(local, dry=False).restored) >= 8
+
+
 def test_a_plan_restores_nothing(local):
     from marin_dsl import plan
 
