@@ -28,6 +28,7 @@ format: .venv/development
 
 bench: .venv/development
 	$(BIN)/python benchmarks/language.py
+	$(BIN)/python benchmarks/evaluator.py
 	$(BIN)/python benchmarks/main_job.py
 	$(BIN)/python benchmarks/records.py
 

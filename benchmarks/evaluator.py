@@ -339,12 +339,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The evaluator beside its peers.")
     parser.add_argument("--nodes", type=int, default=10_000, help="nodes of most rows; the others grow with it")
     parser.add_argument("--array", type=float, default=2.0, help="size of the array in GB")
+    parser.add_argument(
+        "--without", nargs="*", default=[], help="peers to leave out, such as prefect (it starts slowly)"
+    )
     chosen = parser.parse_args()
     count, size = chosen.nodes, int(chosen.array * 1e9)
     print(load())
     sides = installed(ours, ours_in_dask, joblib_memory, redun, pydra, prefect)
     print(f"{'':<50}{'median':>12} {'':<8}{'to ours':>10}")
-    sides = [side for side in sides if works(side)]
+    sides = [side for side in sides if side.name not in chosen.without and works(side)]
     compared("cold", sides, cold, count)
     compared("again", sides, warm, count)
     compared("one changed leaf of", sides, changed, count)

@@ -8,6 +8,7 @@ The sides of a row run in turns; a row gives the medians, and the median of the 
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import importlib
@@ -18,14 +19,14 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 import cloudpickle
 import numpy as np
 
-from marin_dsl import digest, op
+from marin_dsl import digest, encodable, op
 from marin_dsl.encoding import encode_with_leaves
 
 REPEATS = 5
@@ -45,6 +46,40 @@ def pair(left: Any, right: Any) -> Any:
 @op(version="1")
 def total(values: list) -> Any:
     return values
+
+
+@encodable
+@attrs.frozen
+class Config:
+    """An argument with fields."""
+
+    width: int
+    rate: float = 0.1
+
+
+@op(version="1")
+def typed(number: int, kind: Literal["a", "b"] = "a") -> int:
+    return number
+
+
+@op(version="1")
+def listed(several: Sequence[float]) -> float:
+    return sum(several)
+
+
+@op(version="1")
+def named(numbers: Mapping[str, int] | None) -> int:
+    return sum((numbers or {}).values())
+
+
+@op(version="1")
+def configured(config: Config) -> int:
+    return config.width
+
+
+@op(version="1")
+def collected(*numbers: int, **more: float) -> float:
+    return sum(numbers) + sum(more.values())
 
 
 @attrs.frozen
@@ -165,6 +200,25 @@ def nodes(languages: list[Language], shape: str, count: int, repeats: int = REPE
     row(f"build and hash, {shape}, {count:,} nodes", sides, "µs/node", repeats)
 
 
+def shapes() -> None:
+    """A call that is checked against types, by the shape of its argument."""
+    inner, count = typed(1), 2_000
+    calls: dict[str, Callable[[int], Any]] = {
+        "a number": lambda n: typed(n),
+        "an expression": lambda n: typed(inner, kind="b"),
+        "a list with an expression": lambda n: listed([n, inner]),
+        "a dict with an expression": lambda n: named({"a": n, "b": inner}),
+        "an object": lambda n: configured(Config(n)),
+        "*args": lambda n: collected(n, inner),
+        "**kwargs": lambda n: collected(a=n),
+        "expr + n, inline": lambda n: inner + n,
+        'expr["loss"], inline': lambda n: inner["loss"],
+    }
+    for name, call in calls.items():
+        measured = functools.partial(seconds, lambda call=call: [call(number) for number in range(count)])
+        row(f"  {name}", [("marin_dsl", lambda measured=measured: measured() / count * 1e6)], "µs/node")
+
+
 def deepest(language: Language) -> str:
     """The longest chain, of those that are tried, that can be built and hashed."""
     deep = 0
@@ -229,6 +283,7 @@ def main() -> None:
     for count in (100, 1_000, 10_000):
         nodes(languages, "flat", count)
     nodes(languages, "chain", 100)
+    shapes()
     nodes(languages, "flat", 100_000, repeats=3)
     for language in languages:
         print(f"{'longest chain':<36}{language.name:<14}{deepest(language)}")

@@ -18,7 +18,7 @@ from marin_dsl.elsewhere import Elsewhere
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation_settings import Policy, Watch
 from marin_dsl.event_log import EventLog
-from marin_dsl.executors import Executor, ResourceMissing
+from marin_dsl.executors import Executor
 from marin_dsl.explanation import baseline, explain, recorded_definitions
 from marin_dsl.expression import Expression
 from marin_dsl.keys import volatile_key
@@ -32,7 +32,7 @@ from marin_dsl.retries import Retries
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.store.owner import Owner
-from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.task import Answer, CannotRun, Emit, Task
 from marin_dsl.worker import refuse
 
 
@@ -165,7 +165,7 @@ class Evaluation:
             executor.submit(task, resources=dict(annotations.resources), priority=annotations.priority)
         except LeafMissing as error:
             return refuse(task, "unstorable" if isinstance(error, ContentDamaged) else "lost", error)
-        except ResourceMissing as error:
+        except CannotRun as error:
             return refuse(task, "lost", error)
         return None
 

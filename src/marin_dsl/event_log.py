@@ -17,6 +17,8 @@ from marin_dsl.store import Store, StoreUnavailable
 _PASSING = frozenset({"tick", "progress"})
 """Events that are for whoever is watching now."""
 
+_LINE_SECONDS = 0.2
+"""How long events wait at most where they are appended to a file."""
 _SEGMENT_SECONDS = 2.0
 """How long events wait at most, where each write makes a new object."""
 
@@ -47,12 +49,13 @@ class EventLog:
         if event["event"] not in _PASSING:
             plain = event if "plan" not in event else {name: event[name] for name in event if name != "plan"}
             self._waiting.append(line_of(plain))
-        if self._begun and self._waiting and (self._descriptor is not None or self._due):
+        if self._begun and self._waiting and self._due:
             self._write()
 
     @property
     def _due(self) -> bool:
-        return time.monotonic() - self._written >= _SEGMENT_SECONDS
+        waits = _LINE_SECONDS if self._descriptor is not None else _SEGMENT_SECONDS
+        return time.monotonic() - self._written >= waits
 
     def begin(self) -> None:
         """From now on events are written; those that came before are the first."""

@@ -5,18 +5,37 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import os
+import pickle
 import queue
 import re
 import time
-from collections.abc import Callable
+from collections import deque
 from typing import Any, Protocol
 
+import attrs
+
+from marin_dsl.context import Cancelled
+from marin_dsl.dispatch import Batch, Dispatch
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.task import Answer, Emit, Task
+from marin_dsl.task import Answer, CannotRun, Emit, Task, packed
 from marin_dsl.worker import execute
 
 Settled = tuple[Task, Answer | BaseException]
+
+_COUNT_SECONDS = 2.0
+"""How long the number of a cluster's threads is believed."""
+_TELL_SECONDS = 0.1
+"""How long events of short calls wait for others."""
+
+
+@attrs.frozen(eq=False)
+class _Returned:
+    """A batch with its answers."""
+
+    batch: Batch
+    answers: list[Answer | BaseException]
 
 
 class Executor(Protocol):
@@ -26,7 +45,7 @@ class Executor(Protocol):
         """Take a task.
 
         Raises:
-            ResourceMissing: no worker could ever run it.
+            CannotRun: no worker could ever run it.
         """
         ...
 
@@ -88,36 +107,60 @@ class Cluster:
         dask.config.set(
             {
                 "distributed.admin.log-length": 0,
+                "distributed.deploy.lost-worker-timeout": "1 hour",  # a worker that died starts anew, if slowly
                 "distributed.scheduler.allowed-failures": 0,
                 "distributed.worker.memory.pause": False,
             }
         )
         self._emit = emit
         self._topic = f"marin-{run}"
-        self._arrived: queue.Queue[Settled | dict[str, Any]] = queue.Queue()
+        self._arrived: queue.Queue[_Returned | list[dict[str, Any]]] = queue.Queue()
+        self._settled: deque[Settled] = deque()
         self._futures: dict[str, Any] = {}
+        self._dispatch = Dispatch()
+        self._threads, self._counted = 0, -math.inf
+        self._elsewhere = scheduler is not None or workers is not None
+        self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
-        self._client.subscribe_topic(self._topic, lambda event: self._arrived.put(event[1]))
+        self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        key = f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
+        if self._elsewhere:
+            self._packed[task.call] = packed(task)  # threads of this process are given the task itself
+        self._dispatch.add(task, resources, priority)
+
+    def _hand_out(self) -> None:
+        if time.monotonic() - self._counted > _COUNT_SECONDS:
+            self._threads, self._counted = sum(self._client.nthreads().values()), time.monotonic()
+        for batch in self._dispatch.due(self._threads):
+            self._start(batch)
+
+    def _start(self, batch: Batch) -> None:
+        first = batch.tasks[0]
+        key = f"{first.operator.short_name}-{first.call.hex()}-{first.run}-{first.attempt}-{first.asked}"
         future = self._client.submit(
-            _execute_on_dask, task, self._topic, key=key, resources=resources or None, priority=priority, pure=False
+            _execute_on_dask,
+            tuple(self._packed.pop(task.call, task) for task in batch.tasks),
+            self._topic,
+            key=key,
+            resources=dict(batch.resources) or None,
+            priority=batch.priority,
+            pure=False,
         )
         self._futures[key] = future
-        future.add_done_callback(lambda done: self._arrived.put((task, self._answer(key, done))))
+        future.add_done_callback(lambda done: self._arrived.put(_Returned(batch, self._answers(batch, key, done))))
 
-    def _answer(self, key: str, future: Any) -> Answer | BaseException:
+    def _answers(self, batch: Batch, key: str, future: Any) -> list[Answer | BaseException]:
         self._futures.pop(key, None)
         try:
-            found: Answer | StoreUnavailable = future.result()
+            found: list[Answer | BaseException] = future.result()
             return found
         except BaseException as error:
-            return _lost(error) or error
+            return [_lost(error) or error] * len(batch.tasks)
 
     def _check_resources(self, resources: dict[str, float], title: str) -> None:
         """A task that no worker can ever take would wait for ever."""
@@ -136,15 +179,26 @@ class Cluster:
         # Events are told on the way, so that whoever watches is called from the thread of the evaluation only.
         deadline = time.monotonic() + timeout
         with contextlib.suppress(queue.Empty):
-            while True:
+            while not self._settled:
+                self._hand_out()
                 found = self._arrived.get(timeout=max(0.0, deadline - time.monotonic()))
-                if not isinstance(found, dict):
-                    return found
-                self._emit(found)
-        return None
+                if isinstance(found, _Returned):
+                    self._take(found)
+                else:
+                    for event in found:
+                        self._emit(event)
+        return self._settled.popleft() if self._settled else None
+
+    def _take(self, returned: _Returned) -> None:
+        self._dispatch.done(returned.batch)
+        for task, answer in zip(returned.batch.tasks, returned.answers, strict=True):
+            if isinstance(answer, Answer) and answer.ran:
+                self._dispatch.took(task, answer.seconds)
+            self._settled.append((task, answer))
 
     def close(self, *, grace: float) -> None:
         hush()
+        self._dispatch.clear()
         busy = bool(self._futures)
         with contextlib.suppress(Exception):
             self._client.cancel(list(self._futures.values()), force=True)
@@ -197,7 +251,7 @@ class WorkerLost(RuntimeError):
     """The worker that ran a task is gone, and with it whatever it was doing."""
 
 
-class ResourceMissing(RuntimeError):
+class ResourceMissing(CannotRun):
     """An operator asks for a resource that no worker of the cluster has."""
 
 
@@ -282,12 +336,36 @@ def _described(workers: int | None) -> str:
     return f"in {workers} worker process{'es' if workers != 1 else ''}"
 
 
-def _execute_on_dask(task: Task, topic: str) -> Answer | StoreUnavailable:
+def _execute_on_dask(given: tuple[Task | bytes, ...], topic: str) -> list[Answer | BaseException]:
     from distributed import get_worker
 
-    worker = get_worker()
-    emit: Callable[[dict[str, Any]], None] = lambda event: worker.log_event(topic, event)  # noqa: E731
-    try:
-        return execute(task, emit)
-    except StoreUnavailable as error:
-        return error  # raised here, it would be logged by Dask as well
+    telling = _Telling(get_worker(), topic, patient=len(given) > 1)
+    found: list[Answer | BaseException] = []
+    for each in given:
+        task: Task = pickle.loads(each) if isinstance(each, bytes) else each
+        try:
+            found.append(execute(task, telling))
+        except (StoreUnavailable, Cancelled) as error:
+            found.append(error)  # raised here, it would be logged by Dask as well
+    telling.flush()
+    return found
+
+
+class _Telling:
+    """Sends events to whoever watches: at once, or, of calls that are short, several together."""
+
+    def __init__(self, worker: Any, topic: str, *, patient: bool) -> None:
+        self._worker, self._topic, self._patient = worker, topic, patient
+        self._waiting: list[dict[str, Any]] = []
+        self._sent = -math.inf
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._waiting.append(event)
+        if not self._patient or time.monotonic() - self._sent > _TELL_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._waiting:
+            self._worker.log_event(self._topic, self._waiting)
+            self._waiting, self._sent = [], time.monotonic()

@@ -33,7 +33,7 @@ from marin_dsl.isolated import BEGINS, TAKEN, Surroundings
 from marin_dsl.performance import Cancellation, Performance, described, peak_memory, performed
 from marin_dsl.redaction import Redaction
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.task import Emit, Task
+from marin_dsl.task import CannotTravel, Emit, Task, packed
 
 KEPT_OUTPUT = 1 << 17
 """Bytes of output that are kept, before its last lines are chosen."""
@@ -75,7 +75,10 @@ def perform_isolated(task: Task, emit: Emit, redaction: Redaction, *, scratch_ro
         )
         return performed(current, failure=described("lost", error, perform_isolated))
     own = scratch_root / uuid.uuid4().hex if scratch_root is not None else None
-    process = _started(task, own)
+    try:
+        process = _started(task, own)
+    except CannotTravel as error:
+        return performed(current, failure=described("lost", error, perform_isolated))
     try:
         return _Conversation(task, process, emit, redaction, current).until_the_end()
     finally:
@@ -86,9 +89,7 @@ def perform_isolated(task: Task, emit: Emit, redaction: Redaction, *, scratch_ro
 
 def _started(task: Task, scratch_root: Path | None) -> _Process:
     """A process that has taken the call (or is a new one that ended at once, which its end will tell of)."""
-    import cloudpickle
-
-    pickled = cloudpickle.dumps(task)
+    pickled = packed(task)
     while True:
         process = ready().take()
         if process.told(pickled, scratch_root) or not process.spare:

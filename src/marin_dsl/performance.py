@@ -123,7 +123,8 @@ def performed(
 ) -> Performance:
     """A performance in this process and thread."""
     thread, lines = threading.current_thread().name, tuple(current.lines)
-    return Performance(stored, continued, failure, observations or {}, lines, peak_memory(), os.getpid(), thread)
+    peak = _PEAK.read()
+    return Performance(stored, continued, failure, observations or {}, lines, peak, os.getpid(), thread)
 
 
 def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
@@ -272,6 +273,23 @@ def peak_memory(pid: int | None = None) -> int:
             return 0
     measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return measured if sys.platform == "darwin" else measured * 1024
+
+
+@attrs.define
+class _Peak:
+    """The mark of this process, read a few times a second: reading it takes longer than a short call."""
+
+    measured: int = 0
+    next_look: float = 0.0
+
+    def read(self) -> int:
+        now = time.monotonic()
+        if now >= self.next_look:
+            self.measured, self.next_look = peak_memory(), now + 0.1
+        return self.measured
+
+
+_PEAK = _Peak()
 
 
 @attrs.define

@@ -50,6 +50,8 @@ class Recorder:
         """Record the call that an expression led to."""
         if node.call is not None and node.how != "hit" and node.led != (node.call, node.volatile):
             node.led = node.call, node.volatile
+            if node.call == node.expression.key:
+                return  # a call without inputs is known by its recipe key
             self.store.put_call(node.expression.key, node.call, volatile=node.volatile)
 
     def _recipe(self, expression: Expression[Any], record: dict[str, Any], unless_known: bool) -> None:

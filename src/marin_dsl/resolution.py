@@ -18,6 +18,7 @@ from marin_dsl.inline import Choice, InlineFunction, Recall
 from marin_dsl.inline_values import InlineValues
 from marin_dsl.keys import recipe_key, volatile_key
 from marin_dsl.node import Node
+from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed
 from marin_dsl.performance import exception_name, exception_text
 from marin_dsl.store import Store, StoredValue
@@ -95,12 +96,25 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline:
             return False
+        if not node.expression.references and not _impure(node.expression):
+            return self._look_up_leaf(node)
         node.led = self.store.led_to(node.expression.key)
         call = None if node.led is None or node.led[1] else node.led[0]
         record = None if call is None else self.store.result(call)
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
         node.how, node.call, node.over_failure = "hit", call, record["over_failure"]
+        node.stored(StoredValue.from_record(record["value"]))
+        return True
+
+    def _look_up_leaf(self, node: Node) -> bool:
+        """The same for a call without inputs, which is known by its recipe key."""
+        call = node.expression.key
+        record = self.store.result(call)
+        if record is None:
+            node.led = (call, False) if self.store.recipe(call) is not None else None
+            return False
+        node.how, node.call, node.led = "hit", call, (call, False)
         node.stored(StoredValue.from_record(record["value"]))
         return True
 
@@ -149,7 +163,7 @@ class Resolution:
     def _decide_call(self, node: Node) -> None:
         digests = [self.nodes[reference.key].digest or b"" for reference in node.expression.references]
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
-        if getattr(node.expression.operator, "impure", False):
+        if _impure(node.expression):
             node.call, node.volatile = volatile_key(node.call, self.run), True
         record = self.store.result(node.call)
         if record is not None:
@@ -302,6 +316,10 @@ class Resolution:
             if not node.inline:
                 found[names[node.how]] += 1
         return found
+
+
+def _impure(expression: Expression[Any]) -> bool:
+    return isinstance(expression.operator, Operator) and expression.operator.impure
 
 
 def _adopt(node: Node, other: Node) -> None:

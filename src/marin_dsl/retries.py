@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from marin_dsl.annotations import Annotations
 from marin_dsl.encoding import format_digest
 from marin_dsl.executors import WorkerLost
 from marin_dsl.outcome import Failed
@@ -47,6 +48,15 @@ def pause_before(attempt: int) -> float:
     return min(LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.5)
 
 
+def set_apart(annotations: Annotations) -> Annotations:
+    """The annotations of a call whose worker was lost: it is isolated from now on.
+
+    Which of the calls on a worker has killed it nobody knows. In processes of their own the others come off, and the
+    one that did it is told as such. Devices cannot be shared with a worker, so what asks for some stays where it is.
+    """
+    return annotations if set(annotations.resources) - {"CPU"} else attrs.evolve(annotations, isolate=True)
+
+
 class Retries:
     """The calls of an evaluation that wait for their next attempt.
 
@@ -64,7 +74,8 @@ class Retries:
         failed = answer.failed
         if failed is None or task.attempt > allowed(task, failed, answer.transient):
             return False
-        again = attrs.evolve(task, history=(*task.history, attempt_of(failed, answer.seconds)))
+        annotations = set_apart(task.annotations) if failed.kind == "lost" else task.annotations
+        again = attrs.evolve(task, annotations=annotations, history=(*task.history, attempt_of(failed, answer.seconds)))
         pause = pause_before(again.attempt)
         heapq.heappush(self._waiting, (time.monotonic() + pause, next(self._numbers), again))
         self._emit(

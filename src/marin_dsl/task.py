@@ -61,6 +61,31 @@ class Task:
         return len(self.history) + 1
 
 
+class CannotRun(RuntimeError):
+    """No worker can ever run a call; the message says why and what to do."""
+
+
+class CannotTravel(CannotRun):
+    """A call cannot be sent to another process."""
+
+
+def packed(task: Task) -> bytes:
+    """A task on its way to another process.
+
+    Raises:
+        CannotTravel: its operator holds something that stays where it is.
+    """
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(task))
+    except Exception as error:
+        raise CannotTravel(
+            f"{task.operator.short_name} cannot be sent to another process ({type(error).__name__}: {error}); "
+            "define it at the top of a module, or make what it holds inside of it"
+        ) from None
+
+
 @attrs.frozen(eq=False)
 class Answer:
     """What became of a task: the stored value, or a failure.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 import threading
 import time
@@ -157,6 +158,6 @@ def _moment(seconds: float) -> str:
 
 def _remove_empty(folder: Path) -> None:
     try:
-        folder.rmdir()
+        os.rmdir(folder)
     except OSError:
         return  # another execution of the same call is still at work in it, or it was never made

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from marin_dsl import attempt, encodable, grid, op
+from marin_dsl import attempt, encodable, grid, op, secret
 from marin_dsl.binding import Placement
 from marin_dsl.fitting import Fit
 from marin_dsl.grid import Cell
@@ -116,7 +116,8 @@ SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 2), st.floats(allow_nan=False, width=16), st.text(max_size=2),
     st.sampled_from([
         1j, b"x", (), (1, "a"), Point(1), Point("a"), Sizes(), Wide(), np.float64(0.5), np.arange(2), {1}, range(2),
-        number(), text(), Sizes(text()), grid(a=[1])(lambda a: number()),
+        number(), text(), Sizes(text()), secret("env://TOKEN"), [secret("env://TOKEN")],
+        grid(a=[1])(lambda a: number()),
     ]),
 )  # fmt: skip
 VALUES = st.recursive(

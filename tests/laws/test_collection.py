@@ -167,6 +167,59 @@ class Machine(RuleBasedStateMachine):
             assert outcome.value == expected(*root)
 
 
+class Aged:
+    """A store with an old unlabelled result, and somebody who begins to need it."""
+
+    def __init__(self):
+        self.now = 1e9
+        self.files = InMemory(lambda: self.now)
+        evaluate(joined(text(0), text(2)), store=self.store(), debug=True)
+        self.now += 10 * GRACE
+        self.root = counted(joined(text(0), text(2)), 2).named("late", "1.0")
+
+    def store(self, files=None):
+        store = Store("unused")
+        store.files = files or self.files
+        return store
+
+    def evaluation(self):
+        return Action(lambda: evaluate(self.root, store=self.store(Stepped(self.files)), debug=True))
+
+    def collection(self):
+        return Action(lambda: collect(self.store(Stepped(self.files)), grace=GRACE, dry=False))
+
+    def check(self, outcome):
+        """It has the right value, and everything that it is made from stays, whatever is collected later."""
+        assert isinstance(outcome, Ok)
+        assert outcome.value == expected(0, 2, 2)
+        for _ in range(3):
+            collect(self.store(), grace=GRACE, dry=False)
+            known = ancestors(self.store(), self.root.key)
+            assert len(known) == len(set(walk(self.root)))
+            assert all(found.inline or self.in_place(found.record["call"]) for found in known.values())
+            self.now += 10 * GRACE
+
+    def in_place(self, call):
+        return f"results/{call[7:9]}/{call[9:]}.json" in self.files.files
+
+
+@pytest.mark.parametrize("first", ["evaluation", "collection"])
+def test_one_of_both_may_pause_before_any_operation_while_the_other_one_does_all_it_has_to(first):
+    steps, over = 0, False
+    while not over:
+        world = Aged()
+        paused = getattr(world, first)()
+        for _ in range(steps):
+            if not paused.over:
+                paused.step()
+        over = paused.over
+        other = (world.collection if first == "evaluation" else world.evaluation)().finish()
+        mine = paused.finish()
+        world.check(mine if first == "evaluation" else other)
+        steps += 1
+    assert steps > 30
+
+
 TestCollection = Machine.TestCase
 TestCollection.settings = settings(
     max_examples=settings.default.max_examples // 2, stateful_step_count=25, deadline=None

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import distributed
 import pytest
 
 from marin_dsl import Failed, Ok, Store, evaluate, op, provenance, retries, secret
@@ -207,6 +208,27 @@ def test_a_call_that_cannot_be_read_there_is_lost(tmp_path):
 
     outcome = run(closing(), tmp_path)
     assert (outcome.kind, outcome.exception, outcome.message) == ("lost", "ImportError", "no such module here")
+
+
+@pytest.mark.parametrize("where", ["here", "scheduler"])
+def test_an_operator_that_cannot_travel_is_a_failure_with_advice(tmp_path, where):
+    lock = threading.Lock()
+
+    @op(version="1")
+    def locking(n: int) -> int:
+        with lock:
+            return n
+
+    if where == "here":
+        outcomes = evaluate(locking(1).with_(isolate=True), locking(2), store=tmp_path, debug=True)
+    else:
+        with distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+            outcomes = evaluate(locking(1), plain(2), store=tmp_path, scheduler=cluster.scheduler_address)
+    assert (outcomes[0].kind, outcomes[1].value) == ("lost", 2)
+    assert outcomes[0].message == (
+        "locking cannot be sent to another process (TypeError: cannot pickle '_thread.lock' object); define it at the "
+        "top of a module, or make what it holds inside of it"
+    )
 
 
 def test_a_store_in_memory_is_refused_with_advice():

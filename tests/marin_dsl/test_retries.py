@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import signal
 
 import pytest
 
 from marin_dsl import Failed, Store, evaluate, op, provenance, retries
-from marin_dsl.executors import ResourceMissing
-from marin_dsl.retries import Retries, pause_before
+from marin_dsl.annotations import Annotations
+from marin_dsl.executors import Here, ResourceMissing
+from marin_dsl.retries import Retries, pause_before, set_apart
 from marin_dsl.task import Answer, Task
 from tests.marin_dsl.isolated_operators import counted, plain
 
@@ -84,24 +85,45 @@ def test_the_attempts_of_an_earlier_run_do_not_count(tmp_path):
     assert run(made, tmp_path).value == 4
 
 
-@pytest.mark.parametrize("settings", [{"workers": 2}], ids=["processes"])
-def test_a_worker_that_is_killed_is_lost_and_the_run_goes_on(tmp_path, settings):
+@op(version="1")
+def deadly(n: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+def test_a_worker_that_is_killed_is_lost_and_the_run_goes_on(tmp_path):
     seen = []
-    made = counted(str(tmp_path), "kill", 2)
-    others = [plain(n) for n in range(4)]
-    found = evaluate(made, plain([made, *others]), *others, store=tmp_path / "store", watch=seen.append, **settings)
-    assert [outcome.value for outcome in found] == [2, [2, 0, 1, 2, 3], 0, 1, 2, 3]
+    once, always, others = counted(str(tmp_path), "kill", 2), deadly(1), [plain(n) for n in range(4)]
+    roots = (once, plain([once, *others]), always, *others)
+    found = evaluate(*roots, store=tmp_path / "store", workers=2, watch=seen.append)
+    assert [outcome.value for outcome in found if outcome.ok] == [2, [2, 0, 1, 2, 3], 0, 1, 2, 3]
     first, second = (tmp_path / "tries").read_text().split()
     assert first != second
-    retry = next(event for event in seen if event["event"] == "retry" and "counted" in event["title"])
-    assert (retry["kind"], retry["reason"].partition(":")[0]) == ("lost", "WorkerLost")
+    assert (found[2].kind, found[2].message) == ("killed", "its process was killed by signal 9 (SIGKILL)")
+    assert [each.kind for each in found[2].history] == ["lost", "killed"], "it was found out which operator it is"
+    lost = [event for event in seen if event["event"] == "retry" and event["kind"] == "lost"]
+    assert {event["reason"].partition(":")[0] for event in lost} == {"WorkerLost"}
     store = Store(tmp_path / "store")
-    failure = store.last_failure(store.call_of(made.key))["failure"]
+    failure = store.read(f"failures/{store.call_of(once.key).hex()}/000001.json")["failure"]
     assert failure["message"] == "its worker died before it had answered, by this operator or by another one"
     assert failure["notes"][0].startswith("the worker was tcp://")
     assert failure["notes"][1] == (
         "isolate=True tells which operator it is: it keeps what one does to its process from the others"
     )
+
+
+def test_what_needs_a_device_is_not_isolated_when_its_worker_was_lost():
+    assert set_apart(Annotations({"CPU": 2})).isolate
+    assert not set_apart(Annotations({"GPU": 1})).isolate
+
+
+def test_nobody_waits_in_a_worker_for_the_next_attempt(tmp_path, monkeypatch):
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.3)
+    seen = []
+    made = counted(str(tmp_path), "refused", 2).with_(transient=OSError, title="again", priority=1)
+    evaluate(made, plain(1), store=tmp_path / "store", debug=True, watch=seen.append)
+    told = [(event["event"], event["title"]) for event in seen if event["event"] in ("retry", "ok")]
+    assert told == [("retry", "again"), ("ok", "plain(value=1)"), ("ok", "again")]
 
 
 def test_pauses_grow_and_are_never_too_long(monkeypatch):
@@ -112,14 +134,7 @@ def test_pauses_grow_and_are_never_too_long(monkeypatch):
         assert len(set(found)) > 1
 
 
-class Full:
-    """An executor that cannot run anything any more."""
-
-    def submit(self, task, *, resources, priority):
-        raise ResourceMissing("no worker has it now")
-
-
-def test_a_call_that_waits_is_due_in_time_and_may_be_refused_then(tmp_path):
+def test_a_call_that_waits_is_due_in_time(tmp_path):
     @op(version="1")
     def local() -> int:
         return 1
@@ -130,11 +145,25 @@ def test_a_call_that_waits_is_due_in_time_and_may_be_refused_then(tmp_path):
     assert not waiting.takes(task, Answer(None, Failed("raised", "ValueError", "x"), True, 0.1))
     assert waiting.takes(task, Answer(None, Failed("killed", "Killed", "x"), True, 0.1))
     assert waiting.pause(3.0) < 0.1
-    found = []
+    found: list[Task] = []
     while not found:
-        found = list(waiting.submit_due(Full()))
-    (again, answer), *_ = found
-    assert (again.attempt, again.history[0].kind) == (2, "killed")
-    assert (answer.failed.kind, answer.failed.message) == ("lost", "no worker has it now")
+        found = list(waiting.due())
+    assert (found[0].attempt, found[0].history[0].kind) == (2, "killed")
     assert waiting.pause(3.0) == 3.0
-    assert Path(tmp_path, "failures").is_dir()
+
+
+def test_what_nobody_can_run_any_more_when_its_time_has_come_has_failed(tmp_path, monkeypatch):
+    submit = Here.submit
+
+    def full(self, task, *, resources, priority):
+        if task.attempt > 1:
+            raise ResourceMissing("no worker has it now")
+        submit(self, task, resources=resources, priority=priority)
+
+    monkeypatch.setattr(Here, "submit", full)
+    outcome, other = evaluate(
+        counted(str(tmp_path), "refused", 9).with_(transient=OSError), plain(1), store=tmp_path / "store", debug=True
+    )
+    assert (outcome.kind, outcome.message) == ("lost", "no worker has it now")
+    assert [each.kind for each in outcome.history] == ["raised"]
+    assert other.value == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import leaves_of, parse_digest
+from marin_dsl.encoding import decode, leaves_of, parse_digest
 from marin_dsl.keys import splice
 from marin_dsl.store.files import Files
 from marin_dsl.store.store import Store, StoredValue
@@ -54,6 +54,14 @@ def literal_leaves(recipe: Mapping[str, Any]) -> dict[bytes, int]:
     return leaves_of(splice(payload, references(recipe)))
 
 
+def recalled(recipe: Mapping[str, Any]) -> str | None:
+    """The label that an expression recalls, if that is what it does."""
+    if recipe["operator"]["name"] != "recall" or not recipe["operator"]["inline"]:
+        return None
+    label: str = decode(base64.b64decode(recipe["payload"][0]))["label"]
+    return label
+
+
 @attrs.frozen(eq=False)
 class Recorded:
     """One expression as a store knows it.
@@ -71,9 +79,17 @@ class Recorded:
     continued: bytes | None
 
 
-def closure(store: Store, keys: Iterable[bytes]) -> dict[bytes, Recorded | None]:
-    """Expressions, everything below them, and what they went on with; None for what the store has no record of."""
-    found: dict[bytes, Recorded | None] = {}
+def closure(
+    store: Store, keys: Iterable[bytes], found: dict[bytes, Recorded | None] | None = None
+) -> dict[bytes, Recorded | None]:
+    """Expressions, everything below them, and what they went on with; None for what the store has no record of.
+
+    Args:
+        store: where they are recorded.
+        keys: recipe keys.
+        found: what is known already; it grows.
+    """
+    found = {} if found is None else found
     waiting = list(keys)
     while waiting:
         key = waiting.pop()

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, literal_leaves, place
+from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, literal_leaves, place, recalled
 from marin_dsl.store.records import read_record
 from marin_dsl.store.store import ContentDamaged, Store
 
@@ -55,7 +55,7 @@ class Copied:
 
 
 def copy(source: Store, target: Store, labels: Sequence[str] | None = None) -> Copied:
-    """Copy labels with their recipes, calls, results, values, failures and runs.
+    """Copy labels with their recipes, calls, results, values, failures and runs, and the labels that they recall.
 
     Args:
         source: where they are.
@@ -75,12 +75,13 @@ def copy(source: Store, target: Store, labels: Sequence[str] | None = None) -> C
             there = ", ".join(sorted(known)) or "none"
             raise LabelUnknown(f"store {source.url} has no label {label}; it has {there}")
     chosen = sorted(known if labels is None else dict.fromkeys(labels))
-    return _Copier(source, target).run(chosen, [known[label] for label in chosen])
+    return _Copier(source, target, known).run(chosen)
 
 
 class _Copier:
-    def __init__(self, source: Store, target: Store) -> None:
-        self.source, self.target = source, target
+    def __init__(self, source: Store, target: Store, known: dict[str, str]) -> None:
+        self.source, self.target, self.known = source, target, known
+        self.logs: dict[str, dict[str, bytes]] = {}
         # What was moved, told by several threads: sizes of blobs by digest, and paths of records.
         self.blobs: dict[bytes, int] = {}
         self.records: list[str] = []
@@ -88,22 +89,36 @@ class _Copier:
         self.missing: list[str] = []
         self.runs: set[str] = set()
 
-    def run(self, labels: list[str], folders: list[str]) -> Copied:
-        logs = {folder: self.log(folder) for folder in folders}
-        for label, folder in zip(labels, folders, strict=True):
-            self.check_label(label, folder, logs[folder])
-        histories = [f"history/{folder.removeprefix('labels/')}" for folder in folders]
-        logs |= {folder: self.log(folder) for folder in histories}
+    def run(self, labels: list[str]) -> Copied:
+        found = self.gathered(labels)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = closure(self.source, self.roots(logs))
             for moved in pool.map(self.expression, found.items()):
                 self.runs |= moved
             for _ in pool.map(self.run_of, sorted(self.runs)):
                 pass
-        for folder, entries in logs.items():
+        for folder, entries in self.logs.items():
             self.entries(folder, entries)
+        copied = tuple(sorted(label for label, folder in self.known.items() if folder in self.logs))
         missing = tuple(sorted(set(self.missing)))
-        return Copied(tuple(labels), len(self.blobs), sum(self.blobs.values()), len(self.records), missing)
+        return Copied(copied, len(self.blobs), sum(self.blobs.values()), len(self.records), missing)
+
+    def gathered(self, labels: list[str]) -> dict[bytes, Recorded | None]:
+        """The expressions that labels stand for, with those of the labels that these recall."""
+        found: dict[bytes, Recorded | None] = {}
+        waiting = set(labels)
+        while waiting:
+            logs = {}
+            for label in waiting:
+                folder = self.known[label]
+                logs[folder] = self.log(folder)
+                self.check_label(label, folder, logs[folder])
+                history = f"history/{folder.removeprefix('labels/')}"
+                logs[history] = self.log(history)
+            self.logs |= logs
+            closure(self.source, self.roots(logs), found)
+            recalls = {recalled(met.recipe) for met in found.values() if met is not None}
+            waiting = {label for label in recalls if label in self.known and self.known[label] not in self.logs}
+        return found
 
     def log(self, folder: str) -> dict[str, bytes]:
         """The intact records of a log, as they are in their files."""
@@ -215,6 +230,7 @@ class _Copier:
     def entries(self, folder: str, entries: dict[str, bytes]) -> None:
         for name in entries:
             if self.target.read(f"{folder}/{name}") is None:
+                self.move_blobs(blobs_in(read_record(entries[name])).items(), folder)
                 self.record(f"{folder}/{name}")
 
     def move_blobs(self, blobs: Iterable[tuple[bytes, int | None]], title: str) -> bool:

@@ -66,7 +66,9 @@ class LocalFiles:
     def create(self, path: str, data: bytes) -> bool:
         place = self._place(path)
         try:
-            return _create(place, data)
+            with contextlib.suppress(FileNotFoundError):
+                return _create(place, data)
+            return _create(place, data)  # a collection has just removed the folder, which was empty
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise StoreUnavailable(

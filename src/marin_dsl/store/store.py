@@ -346,7 +346,13 @@ class Store:
     def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
         """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
         record = self.read(_place("recipes", key, ".call"))
-        return None if record is None else (parse_digest(record["call"]), record["volatile"])
+        if record is not None:
+            return parse_digest(record["call"]), record["volatile"]
+        recipe = self.recipe(key)
+        # A call without inputs is known by its recipe key.
+        return (
+            (key, False) if recipe is not None and not (recipe["references"] or recipe["operator"]["inline"]) else None
+        )
 
     def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""

@@ -84,11 +84,12 @@ def _call(operator: Any, strategies: Strategies) -> _Call:
 @st.composite
 def _graphs(draw: st.DrawFn, calls: list[_Call], max_nodes: int) -> Expression[Any]:
     nodes: list[Node] = []
-    for _ in range(draw(st.integers(1, max_nodes))):
-        inline = _inline_steps(nodes, calls) if nodes and draw(st.integers(0, 2)) == 2 else []
+    count = st.integers(1, max_nodes)
+    for _ in range(max(draw(count), draw(count))):  # small graphs are not as many as Hypothesis would draw
+        inline = _inline_steps(nodes, calls) if bool(nodes) and draw(st.booleans()) else []
         step = draw(st.sampled_from(inline)) if inline else _called
         nodes.append(step(draw, nodes, calls))
-    return max((node.expression for node in nodes), key=lambda made: sum(1 for _ in walk(made)))
+    return max((node.expression for node in reversed(nodes)), key=lambda made: sum(1 for _ in walk(made)))
 
 
 def _called(draw: st.DrawFn, nodes: list[Node], calls: list[_Call]) -> Node:
@@ -141,7 +142,13 @@ def _argument_of(hint: Any, own: Strategy | None, nodes: list[Node]) -> Strategy
         found += [st.sampled_from(fitting), st.sampled_from(fitting[-2:])]
     if nodes:
         found += [nest for kind in alternatives(hint) if (nest := _nest(kind, nodes)) is not None]
-    return st.one_of(found) if found else None
+    return _one_of(found) if found else None
+
+
+@st.composite
+def _one_of(draw: st.DrawFn, strategies: list[Strategy]) -> Any:
+    """Each as likely as the others; `st.one_of` would give every part of a union a share of its own."""
+    return draw(strategies[draw(st.integers(0, len(strategies) - 1))])
 
 
 def _nest(hint: Any, nodes: list[Node]) -> Strategy | None:
@@ -167,7 +174,8 @@ def _inline_steps(nodes: list[Node], calls: list[_Call]) -> list[Step]:
 
 
 def _picked(draw: st.DrawFn, nodes: list[Node]) -> Node:
-    return draw(st.sampled_from(nodes))
+    """One of the nodes, a late one as often as not, so that graphs are deep."""
+    return draw(st.sampled_from(nodes[-2:] if draw(st.booleans()) else nodes))
 
 
 def _alike(draw: st.DrawFn, nodes: list[Node], node: Node) -> Node:
@@ -219,13 +227,17 @@ def _gathered(draw: st.DrawFn, nodes: list[Node], calls: list[_Call]) -> Node:
 
 def _ordered(draw: st.DrawFn, nodes: list[Node], calls: list[_Call]) -> Node:
     node, other = _picked(draw, nodes), _picked(draw, nodes)
-    made = after(node.expression, other.expression)
-    everything = (*(each.expression for each in nodes), made)
-    try:
-        check_order(everything, merged(*everything))
-    except WaitsForItself:
-        return node
-    return Node(made, node.hint)
+    for one, another in ((node, other), (other, node)):
+        made = after(one.expression, another.expression)
+        everything = (*(each.expression for each in nodes), made)
+        try:
+            check_order(everything, merged(*everything))
+        except WaitsForItself:
+            continue
+        # In its place, so that what is built on it is built on what waits.
+        nodes[nodes.index(one)] = found = Node(made, one.hint)
+        return found
+    return node
 
 
 def _mappings(nodes: list[Node], calls: list[_Call]) -> list[tuple[_Call, Node]]:

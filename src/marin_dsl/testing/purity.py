@@ -21,6 +21,7 @@ from marin_dsl.expression import Expression, caller, encode_arguments
 from marin_dsl.keys import splice
 from marin_dsl.operator import Operator
 from marin_dsl.recipe import short, title
+from marin_dsl.secret import revealed
 from marin_dsl.testing.sameness import same
 
 
@@ -36,7 +37,7 @@ def assert_pure(
     Its function is called twice, each time with arguments that were encoded and decoded, as in an evaluation. Both
     results have to be the same typed value. Neither call may change its arguments, the global random numbers of
     `random` and NumPy, the working directory or the environment variables, and the second may not change what the first
-    was given or returned.
+    was given or returned. Secrets among the arguments are not looked up: other texts stand for theirs.
 
     Args:
         operator: an operator, or a function that is to become one.
@@ -109,9 +110,10 @@ def _run(call: Expression[Any], arguments: dict[str, Any]) -> Any:
 def _arguments(call: Expression[Any]) -> dict[str, Any]:
     """The arguments, decoded anew."""
     leaves = call.leaves
-    found: dict[str, Any] = decode(
-        call.payload[0], read_leaf=lambda digest, size: b"".join(bytes(chunk) for chunk in leaves[digest].chunks())
-    )
+    with revealed(lambda reference: f"the text of {reference}"):
+        found: dict[str, Any] = decode(
+            call.payload[0], read_leaf=lambda digest, size: b"".join(bytes(chunk) for chunk in leaves[digest].chunks())
+        )
     return found
 
 

@@ -3,8 +3,9 @@
 import pytest
 from experiments import evaluated, experiment, new_store
 
-from marin_dsl import evaluate, plan, provenance
+from marin_dsl import evaluate, labels, op, plan, provenance, recall
 from marin_dsl.encoding import format_digest
+from marin_dsl.expression import Label
 from marin_dsl.lineage import ancestors
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.store.copy import Copied, LabelDiverged, LabelUnknown, copy
@@ -91,6 +92,32 @@ def test_only_the_labels_that_are_named_are_copied():
     assert target.files.names("labels/group") == ["two"]
     assert copy(source, target).labels == ("group/one@1.0", "group/two@1.0")
     assert target.files.names("labels/group") == ["one", "two"]
+
+
+@op(version="1")
+def length(value) -> int:
+    return len(value)
+
+
+def test_a_label_that_is_recalled_comes_along():
+    source, target = new_store("memory"), new_store("memory")
+    evaluated(source, name="inner")
+    evaluated(source, name="aside", scale=2.0)
+    root = length(recall("inner@1.0")).named("outer", "1.0")
+    assert evaluate(root, store=source, debug=True).value == 5
+    assert copy(source, target, ["outer@1.0"]).labels == ("inner@1.0", "outer@1.0")
+    assert evaluate(recall("inner@1.0")[0], store=target, debug=True).ok
+    assert copy(source, target, ["outer@1.0"]).records == 0
+    assert verify(target).sound
+
+
+def test_the_value_that_a_label_stands_for_comes_along_when_the_result_is_another_one_by_now():
+    source, target = new_store("memory"), new_store("memory")
+    root = evaluated(source)
+    labels.move(source, Label("experiment", "1.0"), root.key, source.put("z" * 5000), "another run")
+    copy(source, target)
+    assert evaluate(length(recall("experiment@1.0")), store=target, debug=True).value == 5000
+    assert verify(target).sound
 
 
 def test_a_label_that_is_not_there_is_named_with_those_that_are():

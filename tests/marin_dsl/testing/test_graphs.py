@@ -117,7 +117,7 @@ def test_graphs_of_other_operators_are_typed_by_their_annotations(graph):
 
 
 def test_parts_of_typed_results_are_drawn():
-    found = drawn_of(expressions([corpus, train, table]), 50)
+    found = drawn_of(expressions([corpus, train, table]), 100)
     assert any(has(graph, "train", "getitem") for graph in found)
     assert any(has(graph, "table", "train", "corpus") for graph in found)
 

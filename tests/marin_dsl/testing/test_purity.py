@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from marin_dsl import context, encodable, op
+from marin_dsl import context, encodable, op, secret
 from marin_dsl.signature import WrongCall
 from marin_dsl.testing import Impure, assert_pure, values
 
@@ -75,6 +75,14 @@ def test_what_is_pure_passes(call):
 @given(values(max_leaves=4))
 def test_it_goes_together_with_strategies(value):
     assert_pure(given_back, value)
+
+
+def test_a_secret_is_not_looked_up():
+    @op(version="1")
+    def length(token: str, others: list[str]) -> int:
+        return len(token + others[0])
+
+    assert_pure(length, secret("env://NOT_SET_ANYWHERE"), [secret("env://NOR_THIS")])
 
 
 def impure(*args, **settings):
