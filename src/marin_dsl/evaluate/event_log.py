@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,40 +41,59 @@ class EventLog:
         self._begun = self._broken = False
         self._descriptor: int | None = None
         self._segments = 0
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
         self._written = time.monotonic()
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Take an event; a mere tick is the occasion to write what waits."""
         if self._broken:
             return
-        if event["event"] not in _PASSING:
-            plain = event if "plan" not in event else {name: event[name] for name in event if name != "plan"}
-            self._waiting.append(line_of(plain))
-        if self._begun and self._waiting and self._due:
-            self._write()
+        with self._lock:
+            if event["event"] not in _PASSING:
+                plain = event if "plan" not in event else {name: event[name] for name in event if name != "plan"}
+                self._waiting.append(line_of(plain))
+            if self._begun and self._waiting:
+                self._write_soon()
 
-    @property
-    def _due(self) -> bool:
+    def _write_soon(self) -> None:
+        """Write what waits if it has waited long enough; else when it has, though the evaluation may be busy then."""
         waits = _LINE_SECONDS if self._descriptor is not None else _SEGMENT_SECONDS
-        return time.monotonic() - self._written >= waits
+        left = waits - (time.monotonic() - self._written)
+        if left <= 0:
+            self._write()
+        elif self._timer is None:
+            self._timer = threading.Timer(left, self._write_late)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _write_late(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._begun and self._waiting:
+                self._write()
 
     def begin(self) -> None:
         """From now on events are written; those that came before are the first."""
         place = self._store.files.local(f"runs/{self._run}/events.jsonl")
-        self._begun = True
-        if place is not None:
-            with self._trouble():
-                self._descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._write()
+        with self._lock:
+            self._begun = True
+            if place is not None:
+                with self._trouble():
+                    self._descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._write()
 
     def close(self) -> None:
         """Write what waits; the log is complete."""
-        if self._begun and self._waiting:
-            self._write()
-        self._begun = False
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._begun and self._waiting:
+                self._write()
+            self._begun = False
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
 
     def _write(self) -> None:
         data, self._waiting = b"".join(self._waiting), []

@@ -79,6 +79,8 @@ def _unchanged(store: Store, node: Node) -> str:
         return f"tried again: it went on with what failed with {because[0]['exception'].rpartition('.')[2]}"
     if node.volatile or node.led[1]:
         return "it, or what it is made from, is asked for anew in each run"
+    if store.result(node.led[0]) is not None:
+        return "something that failed under it is tried again"
     return "it has no result: an earlier run was interrupted, or the result was deleted"
 
 

@@ -162,6 +162,15 @@ def test_why_tells_why_things_ran_when_nothing_would_run_now(evaluated):
     assert by_label[1:] == ["  ran double(n=1)  not evaluated before"]
 
 
+def test_why_tells_that_a_value_was_made_over_a_failure_that_is_tried_again(evaluated):
+    spared = "; spared if its inputs come out equal"
+    assert told("why", "experiment:page") == [
+        "  run fail(n=3)  tried again: it failed with ValueError",
+        f"  run double(fail)  not evaluated before{spared}",
+        f"  run write(title='A page')  something that failed under it is tried again{spared}",
+    ]
+
+
 def test_why_of_a_node_that_is_not_there_says_where_the_titles_are(evaluated):
     done = marin("why", "a-page@1.0", "train")
     assert done.exit_code == 2

@@ -99,7 +99,8 @@ def test_log_of_an_empty_store_says_how_to_begin():
 
 
 KILLED = """
-    import os, signal
+    import os, signal, time
+    from pathlib import Path
     from marin_dsl import op
 
     @op(version="1")
@@ -108,6 +109,9 @@ KILLED = """
 
     @op(version="1")
     def die(n: int) -> int:
+        log = next(Path(".marin").glob("runs/*/events.jsonl"))
+        while log.read_text().count('"running"') < 2:
+            time.sleep(0.01)  # events wait a moment before they are written
         os.kill(os.getpid(), signal.SIGKILL)
 
     x = die(first())

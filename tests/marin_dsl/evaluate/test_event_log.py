@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def run_id(store: Store) -> str:
 def test_an_operator_finds_its_own_start_in_the_log(tmp_path):
     @op(version="1")
     def look(n: int) -> list:
-        return next((tmp_path / "runs").glob("*/events.jsonl")).read_text().splitlines()
+        log = next((tmp_path / "runs").glob("*/events.jsonl"))
+        while log.read_text().count('"running"') < 2:
+            time.sleep(0.01)  # events wait a moment before they are written
+        return log.read_text().splitlines()
 
     found = [json.loads(line) for line in evaluate(look(double(1)), store=tmp_path, debug=True).value]
     assert [event["event"] for event in found] == ["planned", "started", "running", "ok", "running"]
@@ -50,7 +54,8 @@ def test_an_operator_finds_its_own_start_in_the_log(tmp_path):
 def test_a_kill_leaves_what_had_happened(tmp_path):
     (tmp_path / "deadly.py").write_text(
         textwrap.dedent("""
-        import os, signal
+        import os, signal, time
+        from pathlib import Path
         from marin_dsl import evaluate, op, provenance
 
         provenance.environment = lambda project: {"python": "3"}
@@ -61,6 +66,9 @@ def test_a_kill_leaves_what_had_happened(tmp_path):
 
         @op(version="1")
         def die(n: int) -> int:
+            log = next(Path("store").glob("runs/*/events.jsonl"))
+            while log.read_text().count('"running"') < 2:
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
         evaluate(die(double(1)), store="store", debug=True)
