@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from marin_dsl.command_line.asking import lineage, show, why
+from marin_dsl.command_line.comparing import diff
 from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.records import failures, log
@@ -14,7 +15,7 @@ from marin_dsl.operator import installed_version
 
 FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Evaluate": (plan, run, page),
-    "Ask about one thing": (show, why, lineage),
+    "Ask about one thing": (show, why, lineage, diff),
     "Look through the records": (failures, log),
     "Look after stores": (doctor, verify, gc, store),
     "Set up": (completion,),

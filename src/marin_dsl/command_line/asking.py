@@ -13,7 +13,7 @@ from marin_dsl.command_line.options import json_option, keep_failures_option, op
 from marin_dsl.command_line.printing import MARKS, Part, Printer, document, short_digest
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import tree
-from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, every, folded, origins, uses
+from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, folded, origins, outcomes, uses
 from marin_dsl.lineage.failures import Attempt
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.inspection import Input, Inspection, inspect
@@ -227,7 +227,7 @@ def _coloured(line: str) -> Iterable[Part]:
 
 
 def _recorded(store: Store, root: Branch) -> dict[str, Any]:
-    return {"root": format_digest(root.key), "nodes": [_node(branch, became(store, branch)) for branch in every(root)]}
+    return {"root": format_digest(root.key), "nodes": [_node(*each) for each in outcomes(store, root)]}
 
 
 def _node(branch: Branch, found: Became) -> dict[str, Any]:

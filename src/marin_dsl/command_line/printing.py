@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import printable
 from marin_dsl.expression.recipe import shortened
 
@@ -39,6 +40,8 @@ def document(command: str, store: str, **content: Any) -> None:
 def _plain(value: Any) -> Any:
     if attrs.has(type(value)):
         return {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+    if isinstance(value, bytes):
+        return format_digest(value)
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 

@@ -18,6 +18,7 @@ TYPED: dict[str, list[tuple[str, ...]]] = {
     "show": [("a-page@1.0",)],
     "why": [("experiment:again",)],
     "lineage": [("a-page@1.0",)],
+    "diff": [("a-page@1.0", "experiment:again")],
     "failures": [()],
     "log": [(), ("a-page@1.0",)],
     "doctor": [()],
