@@ -103,6 +103,8 @@ def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
         where = f"on {done.host} (process {done.pid})"
         yield "computed", f"{moment(done.started)}, in {duration(done.seconds)}, {where}{peak}"
         yield "run", f"{done.run}  {done.target}"
+        if done.note:
+            yield "note", done.note
         if done.python:
             commit = f", commit {done.commit[:12]}" if done.commit else ""
             yield "with", f"Python {done.python}{commit}{' and uncommitted changes' if done.dirty else ''}"

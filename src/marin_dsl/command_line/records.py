@@ -154,6 +154,8 @@ def _tell_run(printer: Printer, run: Run) -> None:
     drift = f"  drift: {run.drift}" if run.drift != "advise" else ""
     kept = "  failures kept" if run.keep_failures else ""
     printer.line(" " * 11, (f"{run.target or run.command}{drift}{kept}", "dim"), cut=True)
+    if run.note:
+        printer.line(" " * 11, f"“{run.note}”", cut=True)
 
 
 def _so_far(run: Run) -> str:

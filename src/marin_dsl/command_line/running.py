@@ -33,6 +33,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--scheduler", metavar="ADDRESS", help="Run on an existing Dask scheduler."),
         click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
         click.option("--accept", is_flag=True, help="Move a label whose recipe has changed to the new recipe."),
+        click.option("--note", default="", metavar="TEXT", help="What is to be remembered of this run."),
         keep_failures_option,
         json_option,
         store_option,

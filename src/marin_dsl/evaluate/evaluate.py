@@ -38,6 +38,7 @@ def evaluate(
     drift: Policy = "advise",
     watch: Watch | None = None,
     target: str = "",
+    note: str = "",
 ) -> Any:
     """Evaluate expressions: what the store has is served, what is missing runs, and every root gets an outcome.
 
@@ -51,6 +52,7 @@ def evaluate(
         drift: what to do when a label stands for another recipe: `advise` says so, `accept` moves the label.
         watch: is told what happens.
         target: how the user named the roots, for the record.
+        note: what is to be remembered of this run, for the record.
 
     Returns:
         `Ok`, `Failed` or `Skipped` for one expression; a tuple of them for several, or for a grid.
@@ -70,6 +72,7 @@ def evaluate(
         watch if watch is not None else lambda event: None,
         keep_failures=keep_failures,
         target=target,
+        note=note,
     )
     found.run(
         lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler), drift

@@ -53,8 +53,10 @@ class Evaluation:
         *,
         keep_failures: bool,
         target: str,
+        note: str = "",
     ) -> None:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
+        self.note = note
         self.started = datetime.datetime.now().astimezone()
         at = self.started.astimezone(datetime.UTC)
         self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
@@ -269,6 +271,7 @@ class Evaluation:
             "run": self.id,
             "target": self.target,
             "command": provenance.command(),
+            "note": self.note,
             "started": self.started.isoformat(timespec="seconds"),
             "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],

@@ -23,3 +23,4 @@ class EvaluationSettings(TypedDict, total=False):
     drift: Policy
     watch: Watch | None
     target: str
+    note: str

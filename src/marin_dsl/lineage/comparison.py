@@ -250,7 +250,7 @@ def _members(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> Itera
 
 def _untracked(environment: Mapping[str, Any]) -> dict[str, str]:
     """Untracked files with the beginnings of their digests, as far as these were recorded."""
-    digests = environment.get("untracked_digests", {})
+    digests = environment.get("digests", {})
     return {name: digests.get(name, "there")[:15] for name in environment.get("untracked", ())}
 
 
