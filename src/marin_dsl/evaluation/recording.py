@@ -8,7 +8,7 @@ from marin_dsl.expression import Expression, walk
 from marin_dsl.expression.inline import Choice
 from marin_dsl.expression.recipe import structure
 from marin_dsl.operator import Operator
-from marin_dsl.plan.node import Node
+from marin_dsl.planning.node import Node
 from marin_dsl.store import Store
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from marin_dsl.evaluate.events import State, line_of, replay
+from marin_dsl.evaluation.events import State, line_of, replay
 from marin_dsl.store import Store, StoreUnavailable
 
 _PASSING = frozenset({"tick", "progress"})

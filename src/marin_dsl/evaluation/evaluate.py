@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeVar, Unpack, overload
 
 from marin_dsl import labels
-from marin_dsl.evaluate.evaluation import Evaluation, Interrupted
-from marin_dsl.evaluate.evaluation_settings import EvaluationSettings, Policy, Watch
-from marin_dsl.evaluate.executors import Cluster, Here
+from marin_dsl.evaluation.evaluation import Evaluation, Interrupted
+from marin_dsl.evaluation.evaluation_settings import EvaluationSettings, Policy, Watch
+from marin_dsl.evaluation.executors import Cluster, Here
 from marin_dsl.expression import Expression
-from marin_dsl.grid import Grid, contents
+from marin_dsl.grids import Grid, contents
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
-from marin_dsl.plan import Plan, plan_of
-from marin_dsl.plan.explanation import explain
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning import Plan, plan_of
+from marin_dsl.planning.explanation import explain
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 

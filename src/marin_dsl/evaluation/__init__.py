@@ -1,6 +1,6 @@
 """A run: what is missing is computed somewhere, and what happens is recorded and told."""
 
-from marin_dsl.evaluate.evaluate import (
+from marin_dsl.evaluation.evaluate import (
     Interrupted,
     Plan,
     evaluate,

@@ -1,6 +1,6 @@
 """What is there, what will run, and why; nothing is run."""
 
-from marin_dsl.plan.plan import (
+from marin_dsl.planning.plan import (
     Plan,
     plan_of,
 )

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from marin_dsl.evaluate.dispatch import Batch, Dispatch
+from marin_dsl.evaluation.dispatch import Batch, Dispatch
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import execute
 from marin_dsl.worker.context import Cancelled
@@ -282,7 +282,7 @@ def client(place: Any, timeout: float | None = None) -> Any:
 
 _PRELOAD = """
 import signal
-from marin_dsl.evaluate.executors import hush
+from marin_dsl.evaluation.executors import hush
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 hush()

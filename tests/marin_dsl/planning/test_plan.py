@@ -8,9 +8,9 @@ import pytest
 
 from marin_dsl import Failed, Store, attempt, evaluate, op, plan, provenance
 from marin_dsl.expression import Expression
-from marin_dsl.plan import plan_of
-from marin_dsl.plan.node import Node
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning import plan_of
+from marin_dsl.planning.node import Node
+from marin_dsl.planning.resolution import Resolution
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ import pytest
 
 import marin_dsl
 from marin_dsl import Store, evaluate, op, provenance
-from marin_dsl.evaluate import event_log
-from marin_dsl.evaluate.events import SCHEMA
+from marin_dsl.evaluation import event_log
+from marin_dsl.evaluation.events import SCHEMA
 from marin_dsl.store import StoreUnavailable
 
 
@@ -108,7 +108,7 @@ def test_a_log_that_cannot_be_written_stops_no_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marin_dsl.evaluate.event_log.os.write", full)
+        patch.setattr("marin_dsl.evaluation.event_log.os.write", full)
         assert evaluate(double(double(1)), store=tmp_path, debug=True).value == 4
     store = Store(tmp_path)
     assert event_log.lines(store, run_id(store)) == []
@@ -131,7 +131,7 @@ def test_a_segment_that_cannot_be_written_stops_no_run(monkeypatch):
 def test_a_half_written_line_ends_the_log(tmp_path, monkeypatch):
     write = os.write
     with monkeypatch.context() as patch:
-        patch.setattr("marin_dsl.evaluate.event_log.os.write", lambda file, data: write(file, data[: len(data) // 2]))
+        patch.setattr("marin_dsl.evaluation.event_log.os.write", lambda file, data: write(file, data[: len(data) // 2]))
         evaluate(double(1), store=tmp_path, debug=True)
     store = Store(tmp_path)
     assert len(event_log.lines(store, run_id(store))) == 1

@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from marin_dsl import Failed, Store, evaluate, op, provenance
-from marin_dsl.evaluate import retries
-from marin_dsl.evaluate.executors import Here, ResourceMissing
-from marin_dsl.evaluate.retries import Retries, pause_before, set_apart
+from marin_dsl.evaluation import retries
+from marin_dsl.evaluation.executors import Here, ResourceMissing
+from marin_dsl.evaluation.retries import Retries, pause_before, set_apart
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.worker.task import Answer, Task
 from tests.marin_dsl.isolated_operators import counted, plain

@@ -11,8 +11,8 @@ from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
 from marin_dsl.lineage.difference import Change, differences, reasons
 from marin_dsl.operator import Operator
-from marin_dsl.plan.node import Node
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning.node import Node
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.store import Store, StoredValue
 
 

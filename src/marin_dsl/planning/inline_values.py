@@ -14,7 +14,7 @@ from marin_dsl.encoding import Encoded, Leaf, RawValue, decode, encode, encode_w
 from marin_dsl.expression.inline import InlineFunction
 from marin_dsl.expression.keys import splice
 from marin_dsl.outcome import Ok
-from marin_dsl.plan.node import Node
+from marin_dsl.planning.node import Node
 from marin_dsl.store import ContentDamaged, Store, StoredValue
 
 _OPENED = 8

@@ -11,9 +11,9 @@ from typing import Any, Generic, Literal, TypeVar
 from marin_dsl.encoding.writer import WRITERS, Encoder
 from marin_dsl.expression import Expression
 from marin_dsl.expression.inline import INLINE
-from marin_dsl.grid import cells as operators
-from marin_dsl.grid.cells import Best, Cell
-from marin_dsl.grid.coordinates import check_axes, check_same_axes, chooser, place, same, spelled
+from marin_dsl.grids import cells as operators
+from marin_dsl.grids.cells import Best, Cell
+from marin_dsl.grids.coordinates import check_axes, check_same_axes, chooser, place, same, spelled
 from marin_dsl.operator import Operator
 
 S = TypeVar("S")
@@ -224,7 +224,7 @@ class _Grids:
     """What makes points: called for a product of axes, and `zip` for axes that go together."""
 
     __slots__ = ()
-    __marin_identity__ = b"marin_dsl.grid.grid"
+    __marin_identity__ = b"marin_dsl.grids.grid"
 
     def __call__(self, *parts: Points, **axes: Iterable[Any]) -> Points:
         """The points of a sweep: the product of the given points and of the named axes, the last one fastest.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl import Ok, Store, evaluate, op, provenance
-from marin_dsl.evaluate.elsewhere import Elsewhere
+from marin_dsl.evaluation.elsewhere import Elsewhere
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Lease, Sighting, acquire, look
 from marin_dsl.store.owner import Owner

@@ -19,8 +19,8 @@ from marin_dsl.expression.keys import recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed
-from marin_dsl.plan.inline_values import InlineValues
-from marin_dsl.plan.node import Node
+from marin_dsl.planning.inline_values import InlineValues
+from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.worker import failure_of
 from marin_dsl.worker.performance import exception_name, exception_text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from marin_dsl import Failed, Ok, Skipped, Store, attempt, context, evaluate, op, provenance
-from marin_dsl.evaluate.executors import Here, SchedulerMissing
+from marin_dsl.evaluation.executors import Here, SchedulerMissing
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker.task import Task
 

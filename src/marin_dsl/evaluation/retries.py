@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import attrs
 
 from marin_dsl.encoding import format_digest
-from marin_dsl.evaluate.executors import WorkerLost
+from marin_dsl.evaluation.executors import WorkerLost
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.outcome import Failed
 from marin_dsl.worker import attempt_of

@@ -1,6 +1,6 @@
 """Labelled collections of expressions: sweeps, means, selections."""
 
-from marin_dsl.grid.grid import (
+from marin_dsl.grids.grid import (
     Cell,
     Grid,
     contents,

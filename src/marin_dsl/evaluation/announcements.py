@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marin_dsl.encoding import format_digest
-from marin_dsl.evaluate.event_log import durations
+from marin_dsl.evaluation.event_log import durations
 from marin_dsl.outcome import Failed, Skipped
-from marin_dsl.plan import plan_of
-from marin_dsl.plan.node import Node
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning import plan_of
+from marin_dsl.planning.node import Node
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.worker.task import Answer
 
 

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from marin_dsl import Store, evaluate, op
-from marin_dsl.evaluate.dispatch import FEWEST_UNDER_WAY, LARGEST_BATCH, Dispatch
+from marin_dsl.evaluation.dispatch import FEWEST_UNDER_WAY, LARGEST_BATCH, Dispatch
 from marin_dsl.outcome import Attempt
 from marin_dsl.worker.task import Task
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import attrs
 
 from marin_dsl.expression.inline import Choice
-from marin_dsl.plan.node import How
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning.node import How
+from marin_dsl.planning.resolution import Resolution
 
 
 @attrs.frozen

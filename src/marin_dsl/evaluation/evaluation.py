@@ -13,13 +13,13 @@ import attrs
 
 from marin_dsl import labels, provenance
 from marin_dsl.encoding import LeafMissing, format_digest
-from marin_dsl.evaluate import announcements
-from marin_dsl.evaluate.elsewhere import Elsewhere
-from marin_dsl.evaluate.evaluation_settings import Policy, Watch
-from marin_dsl.evaluate.event_log import EventLog
-from marin_dsl.evaluate.executors import Executor
-from marin_dsl.evaluate.recording import Recorder
-from marin_dsl.evaluate.retries import Retries
+from marin_dsl.evaluation import announcements
+from marin_dsl.evaluation.elsewhere import Elsewhere
+from marin_dsl.evaluation.evaluation_settings import Policy, Watch
+from marin_dsl.evaluation.event_log import EventLog
+from marin_dsl.evaluation.executors import Executor
+from marin_dsl.evaluation.recording import Recorder
+from marin_dsl.evaluation.retries import Retries
 from marin_dsl.expression import Expression
 from marin_dsl.expression.annotations import Label
 from marin_dsl.expression.keys import volatile_key
@@ -27,9 +27,9 @@ from marin_dsl.expression.pickling import rebuilt
 from marin_dsl.lineage.difference import differences, leaves
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Ok, Outcome
-from marin_dsl.plan.explanation import baseline, explain, recorded_definitions
-from marin_dsl.plan.node import Node
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning.explanation import baseline, explain, recorded_definitions
+from marin_dsl.planning.node import Node
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.store.owner import Owner

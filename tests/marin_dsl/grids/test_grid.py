@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_dsl import Failed, Ok, attempt, evaluate, grid, op, provenance
-from marin_dsl.grid import Cell, contents
+from marin_dsl.grids import Cell, contents
 from marin_dsl.pages import Missing, Table
 
 

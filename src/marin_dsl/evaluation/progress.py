@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from marin_dsl.evaluate.estimate import remaining
-from marin_dsl.evaluate.events import (
+from marin_dsl.evaluation.estimate import remaining
+from marin_dsl.evaluation.events import (
     Active,
     Drifted,
     Elsewhere,
@@ -28,7 +28,7 @@ from marin_dsl.evaluate.events import (
     State,
     event_of,
 )
-from marin_dsl.plan import Plan
+from marin_dsl.planning import Plan
 from marin_dsl.quantities import duration
 
 SHOWN_REASONS = 20

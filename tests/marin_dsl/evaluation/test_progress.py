@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from marin_dsl import context, evaluate, op, provenance
-from marin_dsl.evaluate.progress import Report
-from marin_dsl.plan import Plan
+from marin_dsl.evaluation.progress import Report
+from marin_dsl.planning import Plan
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +189,7 @@ def test_a_large_run_in_a_pipe_is_a_few_lines_and_all_of_its_failures(monkeypatc
     assert len(shown) < 220
     assert sum("✗ node" in line for line in shown) == 2
     assert "  … from here on only failures are shown one by one" in shown
-    monkeypatch.setattr("marin_dsl.evaluate.progress.SUMMARY_SECONDS", 0.0)
+    monkeypatch.setattr("marin_dsl.evaluation.progress.SUMMARY_SECONDS", 0.0)
     report({"event": "tick"})
     assert re.match(
         r"  900 of 1,000 done, 0 running, 2 failed  (\d+ ms|[\d.]+ s), about 16 min 40 s left", last(stream)
