@@ -34,6 +34,13 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
         click.option("--accept", is_flag=True, help="Move a label whose recipe has changed to the new recipe."),
         keep_failures_option,
+        click.option(
+            "--verify-sample",
+            metavar="PART",
+            type=click.FloatRange(0.0, 1.0),
+            default=0.0,
+            help="Run this part (0 to 1) of what has results anew, and compare.",
+        ),
         json_option,
         store_option,
     )
@@ -86,7 +93,7 @@ def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
         else:
             for outcome in outcomes:
                 click.echo(repr(outcome))
-    sys.exit(OK if all(isinstance(outcome, Ok) for outcome in outcomes) else FAILED)
+    sys.exit(OK if _all_well(outcomes) else FAILED)
 
 
 @click.command(short_help="evaluate pages and render them as HTML")
@@ -113,7 +120,7 @@ def page(targets: tuple[str, ...], site: Path, store: str | None, as_json: bool,
         else:
             for place in places:
                 click.echo(f"page: {place}")
-    sys.exit(OK if len(done) == len(outcomes) else FAILED)
+    sys.exit(OK if _all_well(outcomes) else FAILED)
 
 
 def _outcomes(roots: Sequence[Expression[Any]], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -150,7 +157,17 @@ def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, An
         found = evaluate_roots(*roots, **settings, drift=drift, watch=report, target=" ".join(targets))
     finally:
         report.close()
+    click.get_current_context().meta[_CONFLICTS] = len(report.state.conflicts)
     return found if isinstance(found, tuple) else (found,)
+
+
+_CONFLICTS = "marin_dsl.conflicts"
+
+
+def _all_well(outcomes: Sequence[Outcome]) -> bool:
+    """Whether all have values, and nothing came to another value than the one that is kept of it."""
+    conflicts = click.get_current_context().meta.get(_CONFLICTS, 0)
+    return not conflicts and all(isinstance(outcome, Ok) for outcome in outcomes)
 
 
 @contextlib.contextmanager

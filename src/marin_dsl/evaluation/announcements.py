@@ -56,6 +56,11 @@ def continued(node: Node) -> dict[str, Any]:
     return _event("continued", node)
 
 
+def conflict(node: Node, found: str) -> dict[str, Any]:
+    """A call came to something else than the value that is kept of it."""
+    return _event("conflict", node, kept=format_digest(node.digest) if node.digest else None, found=found)
+
+
 def elsewhere(node: Node, by: str) -> dict[str, Any]:
     """Somebody else is working on the call of a node."""
     return _event("elsewhere", node, by=by)

@@ -35,6 +35,7 @@ def evaluate(
     scheduler: str | None = None,
     debug: bool = False,
     keep_failures: bool = False,
+    verify_sample: float = 0.0,
     drift: Policy = "advise",
     watch: Watch | None = None,
     target: str = "",
@@ -48,6 +49,8 @@ def evaluate(
         scheduler: address of a Dask scheduler to run on.
         debug: run in this thread, one call after the other, so that a debugger stops inside operators.
         keep_failures: serve the failures that are recorded instead of trying again.
+        verify_sample: which part (0 to 1) of the calls that have results is run anew all the same and compared; what
+            differs is recorded as a conflict and told, and the first value stays.
         drift: what to do when a label stands for another recipe: `advise` says so, `accept` moves the label.
         watch: is told what happens.
         target: how the user named the roots, for the record.
@@ -70,6 +73,7 @@ def evaluate(
         watch if watch is not None else lambda event: None,
         keep_failures=keep_failures,
         target=target,
+        verify_sample=verify_sample,
     )
     found.run(
         lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler), drift

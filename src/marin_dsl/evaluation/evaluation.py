@@ -30,6 +30,7 @@ from marin_dsl.outcome import Ok, Outcome
 from marin_dsl.planning.explanation import baseline, explain, recorded_definitions
 from marin_dsl.planning.node import Node
 from marin_dsl.planning.resolution import Resolution
+from marin_dsl.quantities import short_digest
 from marin_dsl.settings import Settings
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
 from marin_dsl.store.owner import Owner
@@ -53,6 +54,7 @@ class Evaluation:
         *,
         keep_failures: bool,
         target: str,
+        verify_sample: float = 0.0,
     ) -> None:
         self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
         self.started = datetime.datetime.now().astimezone()
@@ -66,7 +68,7 @@ class Evaluation:
         self.recorder = Recorder(store)
         self.elsewhere = Elsewhere(store, self.id, settings.lease)
         store.check()
-        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id)
+        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id, sample=verify_sample)
         self.planned = explain(self.resolution)
 
     def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
@@ -191,6 +193,8 @@ class Evaluation:
             assert outcome is not None
             self.resolution.finish(node, outcome)
             self.emit(announcements.settled(node, answer))
+            if answer.conflict is not None:
+                self.emit(announcements.conflict(node, answer.conflict))
         self._note_decided()
 
     def _note_decided(self, *, unless_known: bool = False) -> None:
@@ -229,6 +233,8 @@ class Evaluation:
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()
         visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})
+        if visible["value"]["digest"] != value["digest"]:
+            self.emit(announcements.conflict(node, f"the value {short_digest(value['digest'])}"))
         node.stored(StoredValue.from_record(visible["value"]))
 
     def _task(self, node: Node) -> Task:
@@ -248,6 +254,7 @@ class Evaluation:
             node.over_failure,
             node.expression.annotations,
             lease=self.settings.lease,
+            verifies=node.verifies,
         )
 
     def _input(self, node: Node) -> StoredValue:

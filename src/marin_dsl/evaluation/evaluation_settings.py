@@ -20,6 +20,7 @@ class EvaluationSettings(TypedDict, total=False):
     scheduler: str | None
     debug: bool
     keep_failures: bool
+    verify_sample: float
     drift: Policy
     watch: Watch | None
     target: str

@@ -179,6 +179,23 @@ class Settled(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Conflicted(Event):
+    """A call came to something else than the value that is kept of it: its operator is not deterministic.
+
+    Attributes:
+        kept: digest of the value that is kept.
+        found: what it came to this time.
+    """
+
+    kinds: ClassVar = ("conflict",)
+
+    title: str
+    found: str
+    call: str | None = None
+    kept: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Drifted(Event):
     """A label was recorded for another recipe than the one that was evaluated."""
 
@@ -222,6 +239,7 @@ _ALL = (
     Retried,
     Elsewhere,
     Settled,
+    Conflicted,
     Drifted,
     Interrupted,
     Finished,
@@ -270,6 +288,7 @@ class State:
         settled: nodes that have their outcomes, by recipe key.
         tally: how many of these there are by `how`.
         drifted: labels that stand for other recipes.
+        conflicts: calls that came to something else than what is kept of them.
         ending: how the run ended, if it did.
         last: when the last event happened.
     """
@@ -283,6 +302,7 @@ class State:
     settled: dict[str, Settled] = attrs.field(factory=dict)
     tally: Counter[str] = attrs.field(factory=Counter)
     drifted: list[Drifted] = attrs.field(factory=list)
+    conflicts: list[Conflicted] = attrs.field(factory=list)
     ending: Finished | Interrupted | None = None
     last: float = 0.0
     _ended: dict[str, float] = attrs.field(factory=dict)
@@ -303,6 +323,8 @@ class State:
                 self._end(event.call, event.at)
             case Settled():
                 self._settle(event)
+            case Conflicted():
+                self.conflicts.append(event)
             case Drifted():
                 self.drifted.append(event)
             case Finished() | Interrupted():

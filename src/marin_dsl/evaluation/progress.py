@@ -16,6 +16,7 @@ from rich.text import Text
 from marin_dsl.evaluation.estimate import remaining
 from marin_dsl.evaluation.events import (
     Active,
+    Conflicted,
     Drifted,
     Elsewhere,
     Event,
@@ -29,7 +30,7 @@ from marin_dsl.evaluation.events import (
     event_of,
 )
 from marin_dsl.planning import Plan
-from marin_dsl.quantities import duration
+from marin_dsl.quantities import duration, short_digest
 
 SHOWN_REASONS = 20
 """Reasons that are printed one by one before the rest is counted."""
@@ -105,6 +106,9 @@ class Report:
                 self._say("  [dim]… from here on only failures are shown one by one[/]")
             case Elsewhere():
                 self._say(f"  [dim]… {escape(event.title)} is being worked on by {escape(event.by)}[/]")
+            case Conflicted():
+                kept = f"kept is {short_digest(event.kept)}" if event.kept else "another value is kept"
+                self._say(f"  [red]≠ {escape(event.title)}[/]  came to {escape(event.found)}; {kept} (marin doctor)")
             case Drifted():
                 self._tell_drift(event)
             case Interrupted():

@@ -37,6 +37,7 @@ class Node:
         over_failure: whether its value was made from the outcome of something that failed (see `attempt`).
         led: the call that it led to when it was evaluated last, and whether that was volatile; None if it never was.
         volatile: whether its value was made from something that is asked for anew in each run.
+        verifies: whether it has a result, and runs anew to be compared with that.
         continuation: the node whose outcome is its own, for one that goes on with another expression.
     """
 
@@ -54,6 +55,7 @@ class Node:
     over_failure: bool = False
     led: tuple[bytes, bool] | None = None
     volatile: bool = False
+    verifies: bool = False
     continuation: Node | None = None
 
     @functools.cached_property

@@ -15,7 +15,7 @@ from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression, arguments_of
 from marin_dsl.expression.choices import first_of
 from marin_dsl.expression.inline import Choice, InlineFunction, Recall
-from marin_dsl.expression.keys import recipe_key, volatile_key
+from marin_dsl.expression.keys import drawn, recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed
@@ -37,16 +37,25 @@ class Resolution:
         store: where results are looked up.
         keep_failures: serve recorded failures instead of trying again.
         run: the id of the run, which calls that are made anew in each run are known by.
+        sample: which part of the calls that have results (0 to 1) is run anew all the same, to compare; above 0, all
+            that is under a result is looked at too.
 
     Raises:
         WaitsForItself: an expression waits for something that needs it.
     """
 
     def __init__(
-        self, roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False, run: str = ""
+        self,
+        roots: tuple[Expression[Any], ...],
+        store: Store,
+        *,
+        keep_failures: bool = False,
+        run: str = "",
+        sample: float = 0.0,
     ) -> None:
         self.roots = roots
         self.run = run.encode()
+        self.sample = sample
         self.store = store
         self.keep_failures = keep_failures
         self.values = InlineValues(store)
@@ -94,7 +103,7 @@ class Resolution:
 
     def _look_up(self, node: Node) -> bool:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
-        if node.inline:
+        if node.inline or self.sample > 0.0:
             return False
         if not node.expression.references and not _impure(node.expression):
             return self._look_up_leaf(node)
@@ -166,11 +175,12 @@ class Resolution:
         if _impure(node.expression):
             node.call, node.volatile = volatile_key(node.call, self.run), True
         record = self.store.result(node.call)
-        if record is not None:
+        node.verifies = record is not None and drawn(node.call, self.run, self.sample)
+        if record is not None and not node.verifies:
             node.how = "cutoff"
             node.stored(StoredValue.from_record(record["value"]))
             return
-        if self.keep_failures and self._kept(node, node.call):
+        if self.keep_failures and not node.verifies and self._kept(node, node.call):
             node.how = "kept"
             return
         node.how = "run"
