@@ -347,7 +347,7 @@ class Store:
         """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
         record = self.read(_place("recipes", key, ".call"))
         if record is not None:
-            return parse_digest(record["call"]), record["volatile"]
+            return parse_digest(record["call"]), record.get("volatile", False)
         recipe = self.recipe(key)
         # A call without inputs is known by its recipe key.
         alone = recipe is not None and recipe.get("references") == [] and not recipe["operator"]["inline"]
