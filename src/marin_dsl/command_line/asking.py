@@ -10,7 +10,7 @@ import click
 
 from marin_dsl.command_line.endings import USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, subject_argument
-from marin_dsl.command_line.printing import MARKS, Part, Printer, document, short_digest
+from marin_dsl.command_line.printing import MARKS, Part, Printer, document
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import tree
 from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, folded, origins, outcomes, uses
@@ -19,7 +19,7 @@ from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.inspection import Input, Inspection, inspect
 from marin_dsl.lineage.subject import Subject, SubjectMissing, subjects
 from marin_dsl.lineage.why import Why, why_before, why_now
-from marin_dsl.quantities import duration, memory
+from marin_dsl.quantities import duration, memory, short_digest
 from marin_dsl.store import Store
 
 SHOWN = 40

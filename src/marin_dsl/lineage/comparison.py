@@ -16,7 +16,7 @@ from marin_dsl.lineage.difference import Change, difference
 from marin_dsl.lineage.results import ABSENT, ValueChange, value_changes
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.operator import Operator
-from marin_dsl.plan.explanation import recorded_definitions
+from marin_dsl.planning.explanation import recorded_definitions
 from marin_dsl.store import Store, StoredValue
 
 

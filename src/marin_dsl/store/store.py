@@ -347,12 +347,11 @@ class Store:
         """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
         record = self.read(_place("recipes", key, ".call"))
         if record is not None:
-            return parse_digest(record["call"]), record["volatile"]
+            return parse_digest(record["call"]), record.get("volatile", False)
         recipe = self.recipe(key)
         # A call without inputs is known by its recipe key.
-        return (
-            (key, False) if recipe is not None and not (recipe["references"] or recipe["operator"]["inline"]) else None
-        )
+        alone = recipe is not None and recipe.get("references") == [] and not recipe["operator"]["inline"]
+        return (key, False) if alone else None
 
     def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
         """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
