@@ -7,6 +7,7 @@ import click
 from marin_dsl.command_line.asking import lineage, show, why
 from marin_dsl.command_line.comparing import diff
 from marin_dsl.command_line.completion import completion
+from marin_dsl.command_line.exports import export, import_
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
@@ -18,6 +19,7 @@ FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Ask about one thing": (show, why, lineage, diff),
     "Look through the records": (failures, log),
     "Look after stores": (doctor, verify, gc, store),
+    "Give away and take in": (export, import_),
     "Set up": (completion,),
 }
 

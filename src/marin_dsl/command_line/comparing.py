@@ -9,13 +9,13 @@ import click
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
-from marin_dsl.command_line.printing import Part, Printer, document, short_digest
+from marin_dsl.command_line.printing import Part, Printer, document
 from marin_dsl.lineage import NotRecorded
 from marin_dsl.lineage.comparison import Comparison, Side, compare, paired
 from marin_dsl.lineage.difference import leaves
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.subject import SubjectMissing, subjects
-from marin_dsl.quantities import duration
+from marin_dsl.quantities import duration, short_digest
 
 _SHOWN = 20
 _NAME = "TARGET|NAME@VERSION|DIGEST|RUN"

@@ -24,6 +24,7 @@ TYPED: dict[str, list[tuple[str, ...]]] = {
     "doctor": [()],
     "verify": [()],
     "gc": [()],
+    "import": [("exported", "--store", "another")],
     "store copy": [(".marin", "elsewhere")],
 }
 
@@ -38,6 +39,8 @@ def told(command: str) -> str:
 @pytest.mark.parametrize("command", sorted(TYPED))
 def test_the_keys_of_a_document_are_the_documented_ones(evaluated, command):
     (next((evaluated / ".marin" / "blobs").iterdir()) / "stray").touch()  # something for `verify` to find
+    if command == "import":
+        assert marin("export", "a-page@1.0", "exported").exit_code == 0
     found: set[str] = set()
     for words in TYPED[command]:
         typed = (*command.split(), *words)
@@ -50,3 +53,10 @@ def test_the_keys_of_a_document_are_the_documented_ones(evaluated, command):
 def keys_of_members(value: Any) -> set[str]:
     """The keys of the objects in a list."""
     return {key for item in value if isinstance(item, dict) for key in item} if isinstance(value, list) else set()
+
+
+def test_the_keys_of_the_document_of_an_export_are_the_documented_ones(evaluated):
+    """It cannot be asked twice for one folder."""
+    whole = document("export", "a-page@1.0", "exported")
+    found = {"exported"} | keys_of_members(whole["exported"])
+    assert found == set(re.findall(r"`(\w+)`", told("export")))
