@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from marin_dsl.expression import Expression, caller
 from marin_dsl.expression.annotations import Label
 from marin_dsl.expression.inline import INLINE, Recall
+from marin_dsl.labels.drift import Drift
 from marin_dsl.labels.log import current
 from marin_dsl.labels.naming import check_label
 from marin_dsl.store import Store, StoredValue
@@ -43,11 +45,18 @@ def recalled(store: Store, text: str) -> StoredValue:
     found = current(store, Label(name, version))
     if found is None:
         versions = [each.removeprefix("@") for each in store.files.names(f"labels/{name}") if each.startswith("@")]
-        there = f"the versions {', '.join(versions)} of {name}" if versions else f"no label of the name {name}"
-        raise LabelMissing(f"store {store.url} has no label {text}; it has {there}")
+        none = f"it has no label of the name {name}"
+        there = f"of {name} it has the versions {', '.join(versions)}" if versions else none
+        raise LabelMissing(f"store {store.url} has no label {text}; {there}")
     if not store.complete(found.value):
         raise LabelMissing(f"store {store.url} has lost the value of {text}; evaluate what it was made from again")
     return found.value
+
+
+def recorded(roots: Sequence[Expression[Any]], drifts: Iterable[Drift]) -> tuple[Expression[Any], ...]:
+    """The roots, with what their labels stand for in the place of those that drifted."""
+    drifted = {drift.label for drift in drifts}
+    return tuple(recall(str(root.label)) if root.label in drifted else root for root in roots)
 
 
 INLINE["recall"] = Recall("recall")
