@@ -12,7 +12,7 @@ from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document, short_digest
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.lineage import NotRecorded, every, origins
 from marin_dsl.lineage.failures import FailedCall
 from marin_dsl.lineage.failures import failures as recorded_failures

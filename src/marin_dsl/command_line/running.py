@@ -16,14 +16,14 @@ from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, targets_argument
 from marin_dsl.command_line.printing import document
 from marin_dsl.encoding import format_digest
-from marin_dsl.evaluate import evaluate as evaluate_roots
-from marin_dsl.evaluate import plan as plan_roots
+from marin_dsl.evaluation import evaluate as evaluate_roots
+from marin_dsl.evaluation import plan as plan_roots
 from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import title
-from marin_dsl.grid import contents
+from marin_dsl.grids import contents
 from marin_dsl.labels.drift import POLICIES, Policy, drifts
 from marin_dsl.outcome import Failed, Ok, Outcome
-from marin_dsl.plan import Plan
+from marin_dsl.planning import Plan
 from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 from marin_dsl.target import resolve
@@ -172,7 +172,7 @@ def _is_ok(outcome: Outcome) -> bool:
 
 def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, Any], *, quiet: bool) -> tuple[Any, ...]:
     """Evaluate with a view of what happens; where standard output is for a document, on standard error."""
-    from marin_dsl.evaluate.progress import Report
+    from marin_dsl.evaluation.progress import Report
 
     report = Report(Console(highlight=False, stderr=quiet))
     drift = _policy(settings)

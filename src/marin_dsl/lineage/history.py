@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.store import Store
 from marin_dsl.store.owner import Owner
 

@@ -12,7 +12,7 @@ from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression import Expression
 from marin_dsl.expression.annotations import Label
-from marin_dsl.grid import contents
+from marin_dsl.grids import contents
 from marin_dsl.store import Store
 from marin_dsl.target import TargetMissing, resolve
 
