@@ -7,6 +7,7 @@ import click
 from marin_dsl.command_line.asking import lineage, show, why
 from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.health import doctor
+from marin_dsl.command_line.labelling import adopt, label, same
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
 from marin_dsl.command_line.stores import gc, store, verify
@@ -15,6 +16,7 @@ from marin_dsl.operator import installed_version
 FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Evaluate": (plan, run, page),
     "Ask about one thing": (show, why, lineage),
+    "Name things": (label, adopt, same),
     "Look through the records": (failures, log),
     "Look after stores": (doctor, verify, gc, store),
     "Set up": (completion,),

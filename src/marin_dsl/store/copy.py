@@ -142,7 +142,7 @@ class _Copier:
             for data in wanted:
                 record = read_record(data)
                 assert record is not None
-                self.runs.add(record["run"])
+                self.runs |= {record["run"]} - {""}  # a person who moves a label is no run
                 yield parse_digest(record["recipe"])
 
     def expression(self, item: tuple[bytes, Recorded | None]) -> set[str]:
