@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_dsl import Store, evaluate, op, provenance
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.expression.display import tree
 from marin_dsl.lineage import became, every, folded, origins, uses
 from marin_dsl.lineage.history import runs

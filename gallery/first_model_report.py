@@ -12,7 +12,7 @@ from library.evaluation import BASELINES
 from library.token_store import TokenStore
 from library.training import Run
 from marin_dsl import Failed, Ok, Skipped, op
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 from marin_dsl.pages.content import (
     Column,
     Curves,

@@ -10,7 +10,7 @@ import numpy as np
 from library.intervals import Interval, macro_interval, ratio_interval
 from library.training import Run
 from marin_dsl import Failed, Ok, Skipped, encodable, op
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 
 SEED = "seed"
 

@@ -6,14 +6,14 @@ under what they were made from, and that can be traced back to it.
 
 from marin_dsl.artifact import Directory, File
 from marin_dsl.encoding import encodable
-from marin_dsl.evaluate import evaluate, plan
+from marin_dsl.evaluation import evaluate, plan
 from marin_dsl.expression import Expression
 from marin_dsl.expression.choices import at_least, when
 from marin_dsl.expression.inline import attempt
 from marin_dsl.expression.tags import replicate, tagged
 from marin_dsl.expression.waits import after
 from marin_dsl.external import external
-from marin_dsl.grid import grid
+from marin_dsl.grids import grid
 from marin_dsl.identity import digest
 from marin_dsl.labels import recall
 from marin_dsl.operator import op

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from marin_dsl.uncommitted import uncommitted
 
 
 def environment(project: Path) -> dict[str, Any]:
     """The environment of this process as a value: the same for all runs until something in it changes.
 
     Args:
-        project: folder whose commit and uncommitted changes are recorded, if it is under git.
+        project: folder whose commit is recorded with what is not committed (see `uncommitted`), if it is under git.
     """
     return {
         "python": platform.python_version(),
@@ -26,8 +28,9 @@ def environment(project: Path) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "memory": _memory(),
+        "accelerators": accelerators(),
         "packages": dict(sorted(_packages().items())),
-        **_commit(project),
+        **uncommitted(project),
     }
 
 
@@ -74,33 +77,33 @@ def _memory() -> int | None:
         return None
 
 
-def _commit(project: Path) -> dict[str, Any]:
-    """The commit, the uncommitted patch of tracked files, and the untracked files, of the project."""
-    commit = _git(project, "rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": None, "patch": "", "untracked": []}
-    return {
-        "commit": commit.strip(),
-        "patch": _git(project, "diff", "--no-color", "--no-ext-diff", "--unified=3", "HEAD") or "",
-        "untracked": (_git(project, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0")[:-1],
-    }
+@functools.cache
+def accelerators(
+    devices: Path = Path("/proc/driver/nvidia/gpus"), buses: Path = Path("/sys/bus/pci/devices")
+) -> list[str]:
+    """Accelerators of this machine, as far as the system shows them without a driver being loaded.
+
+    Args:
+        devices: where the driver of NVIDIA describes its devices.
+        buses: where the kernel lists what is plugged in.
+    """
+    models = [_field(_text(path), "Model") for path in sorted(devices.glob("*/information"))]
+    kinds = (_text(path / "vendor").strip() + _text(path / "class").strip()[:6] for path in sorted(buses.glob("*")))
+    others = [_PLUGGED[kind] for kind in kinds if kind in _PLUGGED]
+    return [model for model in models if model] + others
 
 
-# How a person likes to see changes is no part of them.
-_PLAIN = ("-c", "core.quotePath=false", "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")
+_PLUGGED = {"0x1ae00xff00": "Google TPU", "0x1ae00x1200": "Google TPU", "0x10020x1200": "AMD Instinct"}
+"""Accelerators by the vendor and the class of a PCI device."""
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _text(path: Path) -> str:
     try:
-        done = subprocess.run(
-            ["git", *_PLAIN, *arguments],
-            cwd=folder,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _field(text: str, name: str) -> str:
+    found = re.search(rf"^{name}:[ \t]*(.+?)[ \t]*$", text, re.MULTILINE)
+    return found[1] if found else ""

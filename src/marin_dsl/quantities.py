@@ -82,3 +82,12 @@ def scale(largest: float) -> tuple[float, str]:
         if largest >= factor:
             return (1e3 if name == "thousands" else factor), name
     return 1.0, ""
+
+
+def short_digest(digest: str) -> str:
+    """The beginning of a digest, enough to name it.
+
+    >>> short_digest("sha256:0123456789abcdef")
+    '0123456789ab…'
+    """
+    return f"{digest.removeprefix('sha256:')[:12]}…"

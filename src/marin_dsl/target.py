@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from marin_dsl.expression import Expression
-from marin_dsl.grid import Grid
+from marin_dsl.grids import Grid
 
 
 class TargetMissing(LookupError):

@@ -28,7 +28,7 @@ from mypy.types import (
 OPERATOR = "marin_dsl.operator.operator.Operator"
 EXPRESSION = "marin_dsl.expression.expression.Expression"
 GRID = "marin_dsl.nests.GridOf"
-CELLS = {"marin_dsl.grid.cells.Cell"}
+CELLS = {"marin_dsl.grids.cells.Cell"}
 NESTS = {
     "builtins.list": "marin_dsl.nests.ListOf",
     "builtins.dict": "marin_dsl.nests.DictOf",

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marin_dsl import attempt, encodable, grid, op, secret
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 from marin_dsl.operator.binding import Placement
 from marin_dsl.operator.fitting import Fit
 from marin_dsl.operator.signature import Signature, WrongCall, mismatch

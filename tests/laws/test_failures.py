@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from marin_dsl import Failed, Ok, Skipped, evaluate, provenance
-from marin_dsl.evaluate import retries
+from marin_dsl.evaluation import retries
 from tests.marin_dsl.isolated_operators import doing, stumbling
 
 FEW = settings(

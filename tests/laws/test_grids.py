@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from marin_dsl import Ok, evaluate, grid, op, provenance
 from marin_dsl.expression import walk
-from marin_dsl.grid import Grid
+from marin_dsl.grids import Grid
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from library import comparison
 from library.intervals import macro_interval, ratio_interval
 from marin_dsl import Failed, Ok, Skipped
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 from marin_dsl.outcome import Blame
 
 LENGTHS = {"code": np.array([10, 20, 30, 40]), "prose": np.array([5, 5, 5, 5])}

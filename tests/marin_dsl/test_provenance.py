@@ -1,15 +1,18 @@
 """Where and by what a run was made."""
 
+import hashlib
 import importlib.metadata
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 
-from marin_dsl import digest
+from marin_dsl import Store, digest, evaluate, op, provenance, uncommitted
 from marin_dsl.encoding import decode, encode
-from marin_dsl.provenance import command, environment
+from marin_dsl.lineage.history import runs
+from marin_dsl.provenance import accelerators, command, environment
 
 
 def git(folder, *arguments):
@@ -90,7 +93,7 @@ def test_without_a_commit_the_environment_says_so(tmp_path, monkeypatch, state):
     if state == "no git":
         monkeypatch.setenv("PATH", str(tmp_path))
     found = environment(folder)
-    assert (found["commit"], found["patch"], found["untracked"]) == (None, "", [])
+    assert (found["commit"], found["patch"], found["untracked"], found["contents"]) == (None, "", [], {})
 
 
 def test_of_a_package_that_is_installed_twice_the_first_on_the_path_counts(tmp_path, monkeypatch):
@@ -112,3 +115,93 @@ def test_the_command_is_written_as_a_person_would_type_it(monkeypatch):
     assert command() == "python"
     monkeypatch.setattr(sys, "argv", [])
     assert command() == "python"
+
+
+def test_the_contents_of_untracked_files_are_kept(project):
+    (project / "new.py").write_text("y = 2\n")
+    (project / "folder").mkdir()
+    (project / "folder" / "data.bin").write_bytes(b"\xff\0")
+    found = environment(project)
+    assert found["contents"] == {"folder/data.bin": b"\xff\0", "new.py": b"y = 2\n"}
+    assert found["digests"]["new.py"] == f"sha256:{hashlib.sha256(b'y = 2' + bytes([10])).hexdigest()}"
+
+
+def test_what_does_not_fit_is_named_with_its_digest_and_the_smallest_files_go_first(project, monkeypatch):
+    monkeypatch.setattr(uncommitted, "CONTENTS_LIMIT", 10)
+    for name, size in (("a", 20), ("b", 6), ("c", 4), ("d", 5)):
+        (project / name).write_bytes(b"x" * size)
+    found = environment(project)
+    assert list(found["contents"]) == ["c", "d"]
+    assert list(found["digests"]) == ["a", "b", "c", "d"]
+    monkeypatch.setattr(uncommitted, "_HASHED_LIMIT", 12)
+    found = environment(project)
+    assert list(found["digests"]) == ["c", "d"]
+    assert found["untracked"] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".env", ".env.local", "prod.env", "Server.PEM", "id_ed25519", "my_credentials.json", "secrets/a.txt", ".netrc"],
+)
+def test_what_looks_like_a_secret_is_named_and_never_read(project, name):
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("hunter22\n")
+    found = environment(project)
+    assert found["untracked"] == [name]
+    assert b"hunter22" not in encode(found)
+    git(project, "add", "-f", name)
+    found = environment(project)
+    assert b"hunter22" not in encode(found)  # tracked, and in the patch otherwise
+    git(project, "commit", "-q", "-m", "a mistake")
+    (project / name).write_text("hunter23\n")
+    assert b"hunter2" not in encode(environment(project))
+
+
+def test_links_are_not_followed_and_files_that_cannot_be_read_do_not_stop_a_run(project, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "data"
+    outside.write_text("elsewhere")
+    (project / "link").symlink_to(outside)
+    (project / "dangling").symlink_to("nowhere")
+    found = environment(project)
+    assert found["untracked"] == ["dangling", "link"]
+    assert found["contents"] == {}
+
+
+def test_accelerators_are_read_from_what_the_system_shows(tmp_path):
+    gpus, buses = tmp_path / "gpus", tmp_path / "pci"
+    for folder, files in (
+        (gpus / "0000:1b:00.0", {"information": "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   9\n"}),
+        (gpus / "0000:43:00.0", {}),
+        (buses / "0000:00:05.0", {"vendor": "0x1ae0\n", "class": "0x120000\n"}),
+        (buses / "0000:00:06.0", {"vendor": "0x8086\n", "class": "0x060000\n"}),
+    ):
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    assert accelerators(gpus, buses) == ["NVIDIA H100 80GB HBM3", "Google TPU"]
+    assert accelerators(tmp_path / "none", tmp_path / "neither") == []
+
+
+def test_a_note_is_recorded_with_the_run_and_shown(tmp_path):
+    store = Store(tmp_path)
+    evaluate(noted(1), store=store, debug=True, note="with the new tokenizer")
+    assert [run.note for run in runs(store)] == ["with the new tokenizer"]
+
+
+def test_an_environment_is_one_blob_that_runs_share(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr(provenance, "environment", lambda project: {"packages": {f"p{n}": "1.0" for n in range(400)}})
+    for n in (1, 2, 3):
+        evaluate(noted(n), store=store, debug=True, note=str(n))
+    starts = [store.last(f"runs/{run.run}/start") for run in runs(store)]
+    assert len({start["environment"]["digest"] for start in starts}) == 1
+    assert starts[0]["environment"]["inline"] is None
+    record = store.result(noted(1).key)
+    assert record["provenance"]["environment"] == starts[0]["environment"]["digest"]
+    assert {"run", "started", "ended", "seconds", "host", "pid", "peak_memory"} <= record["provenance"].keys()
+    assert all(datetime.fromisoformat(record["provenance"][when]).tzinfo for when in ("started", "ended"))
+
+
+@op(version="1")
+def noted(n: int) -> int:
+    return n

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl import Expression
-from marin_dsl.grid import Grid
+from marin_dsl.grids import Grid
 from marin_dsl.target import TargetMissing, resolve
 
 TEXT = """

@@ -10,16 +10,16 @@ import click
 
 from marin_dsl.command_line.endings import USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, subject_argument
-from marin_dsl.command_line.printing import MARKS, Part, Printer, document, short_digest
+from marin_dsl.command_line.printing import MARKS, Part, Printer, document
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import tree
-from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, every, folded, origins, uses
+from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, folded, origins, outcomes, uses
 from marin_dsl.lineage.failures import Attempt
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.inspection import Input, Inspection, inspect
 from marin_dsl.lineage.subject import Subject, SubjectMissing, subjects
 from marin_dsl.lineage.why import Why, why_before, why_now
-from marin_dsl.quantities import duration, memory
+from marin_dsl.quantities import duration, memory, short_digest
 from marin_dsl.store import Store
 
 SHOWN = 40
@@ -103,6 +103,8 @@ def _facts(thing: Inspection) -> Iterator[tuple[str, str]]:
         where = f"on {done.host} (process {done.pid})"
         yield "computed", f"{moment(done.started)}, in {duration(done.seconds)}, {where}{peak}"
         yield "run", f"{done.run}  {done.target}"
+        if done.note:
+            yield "note", done.note
         if done.python:
             commit = f", commit {done.commit[:12]}" if done.commit else ""
             yield "with", f"Python {done.python}{commit}{' and uncommitted changes' if done.dirty else ''}"
@@ -227,7 +229,7 @@ def _coloured(line: str) -> Iterable[Part]:
 
 
 def _recorded(store: Store, root: Branch) -> dict[str, Any]:
-    return {"root": format_digest(root.key), "nodes": [_node(branch, became(store, branch)) for branch in every(root)]}
+    return {"root": format_digest(root.key), "nodes": [_node(*each) for each in outcomes(store, root)]}
 
 
 def _node(branch: Branch, found: Became) -> dict[str, Any]:

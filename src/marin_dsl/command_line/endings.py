@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from marin_dsl.evaluate.executors import SchedulerMissing
+from marin_dsl.evaluation.executors import SchedulerMissing
 from marin_dsl.labels import DriftRefused, LabelConflict, LabelMoved
 from marin_dsl.operator.signature import WrongCall
 from marin_dsl.store import StoreUnavailable

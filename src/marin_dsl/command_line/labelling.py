@@ -11,12 +11,13 @@ from marin_dsl import labels
 from marin_dsl.command_line.completion import complete_labels, complete_subjects
 from marin_dsl.command_line.endings import USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, opened, store_option
-from marin_dsl.command_line.printing import Printer, document, short_digest
+from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.annotations import Label
 from marin_dsl.labels.pointing import NothingToPointAt, point
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.subject import Subject, SubjectMissing, subjects
+from marin_dsl.quantities import short_digest
 from marin_dsl.store import Store
 
 _MENDABLE = (SubjectMissing, labels.LabelFixed, labels.CannotAdopt, labels.CannotStandFor, NothingToPointAt)

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import printable
-from marin_dsl.expression.recipe import shortened
 
 SCHEMA = 1
 """Version of the JSON documents; a key that is there stays and keeps its meaning."""
@@ -39,6 +39,8 @@ def document(command: str, store: str, **content: Any) -> None:
 def _plain(value: Any) -> Any:
     if attrs.has(type(value)):
         return {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+    if isinstance(value, bytes):
+        return format_digest(value)
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
@@ -87,8 +89,3 @@ class Printer:
         """Names with what they stand for, as lines in two columns."""
         width = max((len(name) for name, _ in pairs), default=0)
         return [f"{name:<{width}}  {text}" for name, text in pairs]
-
-
-def short_digest(digest: str) -> str:
-    """The beginning of a digest, enough to name it."""
-    return shortened(digest.removeprefix("sha256:"), 13)

@@ -12,14 +12,14 @@ from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
 from marin_dsl.command_line.labelling import tell_log
 from marin_dsl.command_line.options import json_option, opened, store_option
-from marin_dsl.command_line.printing import Printer, document, short_digest
-from marin_dsl.evaluate import event_log
+from marin_dsl.command_line.printing import Printer, document
+from marin_dsl.evaluation import event_log
 from marin_dsl.lineage import NotRecorded, every, origins
 from marin_dsl.lineage.failures import FailedCall
 from marin_dsl.lineage.failures import failures as recorded_failures
 from marin_dsl.lineage.history import Run, moment, runs
 from marin_dsl.lineage.subject import SubjectMissing, subjects
-from marin_dsl.quantities import duration
+from marin_dsl.quantities import duration, short_digest
 from marin_dsl.store import Store
 
 
@@ -147,6 +147,8 @@ def _tell_run(printer: Printer, run: Run) -> None:
     drift = f"  drift: {run.drift}" if run.drift != "advise" else ""
     kept = "  failures kept" if run.keep_failures else ""
     printer.line(" " * 11, (f"{run.target or run.command}{drift}{kept}", "dim"), cut=True)
+    if run.note:
+        printer.line(" " * 11, f"“{run.note}”", cut=True)
 
 
 def _so_far(run: Run) -> str:

@@ -16,14 +16,14 @@ from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, targets_argument
 from marin_dsl.command_line.printing import document
 from marin_dsl.encoding import format_digest
-from marin_dsl.evaluate import evaluate as evaluate_roots
-from marin_dsl.evaluate import plan as plan_roots
+from marin_dsl.evaluation import evaluate as evaluate_roots
+from marin_dsl.evaluation import plan as plan_roots
 from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import title
-from marin_dsl.grid import contents
+from marin_dsl.grids import contents
 from marin_dsl.labels.drift import POLICIES, Policy, drifts
 from marin_dsl.outcome import Failed, Ok, Outcome
-from marin_dsl.plan import Plan
+from marin_dsl.planning import Plan
 from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 from marin_dsl.target import resolve
@@ -55,7 +55,15 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--scheduler", metavar="ADDRESS", help="Run on an existing Dask scheduler."),
         click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
         *DRIFT,
+        click.option("--note", default="", metavar="TEXT", help="What is to be remembered of this run."),
         keep_failures_option,
+        click.option(
+            "--verify-sample",
+            metavar="PART",
+            type=click.FloatRange(0.0, 1.0),
+            default=0.0,
+            help="Run this part (0 to 1) of what has results anew, and compare.",
+        ),
         json_option,
         store_option,
     )
@@ -114,7 +122,7 @@ def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
         else:
             for outcome in outcomes:
                 click.echo(repr(outcome))
-    sys.exit(OK if all(isinstance(outcome, Ok) for outcome in outcomes) else FAILED)
+    sys.exit(OK if _all_well(outcomes) else FAILED)
 
 
 @click.command(short_help="evaluate pages and render them as HTML")
@@ -143,7 +151,7 @@ def page(targets: tuple[str, ...], site: Path, store: str | None, as_json: bool,
         else:
             for place in places:
                 click.echo(f"page: {place}")
-    sys.exit(OK if len(done) == len(outcomes) else FAILED)
+    sys.exit(OK if _all_well(outcomes) else FAILED)
 
 
 def _outcomes(roots: Sequence[Expression[Any]], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -172,7 +180,7 @@ def _is_ok(outcome: Outcome) -> bool:
 
 def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, Any], *, quiet: bool) -> tuple[Any, ...]:
     """Evaluate with a view of what happens; where standard output is for a document, on standard error."""
-    from marin_dsl.evaluate.progress import Report
+    from marin_dsl.evaluation.progress import Report
 
     report = Report(Console(highlight=False, stderr=quiet))
     drift = _policy(settings)
@@ -180,7 +188,17 @@ def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, An
         found = evaluate_roots(*roots, **settings, drift=drift, watch=report, target=" ".join(targets))
     finally:
         report.close()
+    click.get_current_context().meta[_CONFLICTS] = len(report.state.conflicts)
     return found if isinstance(found, tuple) else (found,)
+
+
+_CONFLICTS = "marin_dsl.conflicts"
+
+
+def _all_well(outcomes: Sequence[Outcome]) -> bool:
+    """Whether all have values, and nothing came to another value than the one that is kept of it."""
+    conflicts = click.get_current_context().meta.get(_CONFLICTS, 0)
+    return not conflicts and all(isinstance(outcome, Ok) for outcome in outcomes)
 
 
 @contextlib.contextmanager

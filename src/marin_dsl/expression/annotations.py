@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.evaluate.durations import seconds_of
+from marin_dsl.evaluation.durations import seconds_of
 
 
 def _timeout(given: str | float | datetime.timedelta | None) -> float | None:

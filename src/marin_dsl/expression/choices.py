@@ -14,7 +14,7 @@ from marin_dsl.expression.inline import INLINE, Choice
 from marin_dsl.expression.keys import recipe_key
 
 if TYPE_CHECKING:
-    from marin_dsl.grid import Grid
+    from marin_dsl.grids import Grid
     from marin_dsl.operator import Operator
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def mapped(operator: Operator[..., T], items: Any, others: Mapping[str, Any], or
 
 
 def _members(found: Iterable[Any] | Grid[Any]) -> list[Any]:
-    from marin_dsl.grid import Grid, contents
+    from marin_dsl.grids import Grid, contents
 
     return list(contents(found) if isinstance(found, Grid) else found)
 

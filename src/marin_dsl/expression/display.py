@@ -15,7 +15,7 @@ import attrs
 
 from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import short, shortened, title
-from marin_dsl.grid import Grid
+from marin_dsl.grids import Grid
 
 WIDTH = 100
 LINES = 40

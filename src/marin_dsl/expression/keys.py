@@ -32,6 +32,11 @@ def volatile_key(call: bytes, run: bytes) -> bytes:
     return hashlib.sha256(b"marin-volatile-1\0" + call + run).digest()
 
 
+def drawn(call: bytes, run: bytes, part: float) -> bool:
+    """Whether a call belongs to a random part (0 to 1) of all calls: another one in each run."""
+    return part > 0.0 and int.from_bytes(hashlib.sha256(call + run).digest()[:8], "big") < part * 2.0**64
+
+
 def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
     """The key of an application: with recipe keys for its references a recipe key, with value digests a call key."""
     return hashlib.sha256(_KEY_DOMAIN + identity + splice(payload, keys)).digest()

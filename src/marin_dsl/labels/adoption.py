@@ -81,7 +81,7 @@ def _changed(label: Label, entry: Entry, uri: str, encoded: bytes) -> str:
 
 def _kept(store: Store, uri: str, digest: str) -> tuple[bytes, StoredValue, str]:
     """Read the data into the store like any other external data: its recipe, its value, and the run that read it."""
-    from marin_dsl.evaluate import evaluate  # it is above labels, which it asks about those of its roots
+    from marin_dsl.evaluation import evaluate  # it is above labels, which it asks about those of its roots
 
     expression = external(uri, digest=digest)
     told: list[dict[str, Any]] = []

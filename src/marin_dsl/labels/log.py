@@ -52,13 +52,24 @@ class Entry:
 def current(store: Store, label: Label) -> Entry | None:
     """What a label stands for now; None when it was never recorded."""
     record = store.last(folder(label))
-    return None if record is None else _entry(record)
+    return None if record is None else _entry(store, record)
 
 
-def _entry(record: dict[str, Any]) -> Entry:
+def _entry(store: Store, record: dict[str, Any]) -> Entry:
     said = {name: record[name] for name in ("by", "why", "run", "adopted") if name in record}
-    value = StoredValue.from_record(record["value"])
+    value = StoredValue.from_record(record["value"]) if "value" in record else _value_of(store, record)
     return Entry(parse_digest(record["recipe"]), value, record["number"], record["since"], **said)
+
+
+_GONE = StoredValue(bytes(32), None, ())
+"""What stands for a value that is not known: nothing has this digest, so it is never there."""
+
+
+def _value_of(store: Store, record: dict[str, Any]) -> StoredValue:
+    """The value for an entry from before entries named it: that of the recipe's result, if it is still there."""
+    call = store.call_of(parse_digest(record["recipe"]))
+    result = None if call is None else store.result(call)
+    return _GONE if result is None else StoredValue.from_record(result["value"])
 
 
 def move(
@@ -94,7 +105,7 @@ def move(
     number = store.add(place, record) if after is None else _append(store, place, record, after)
     if number is None:
         raise LabelMoved(_moved(store, label))
-    return _entry({**record, "number": number})
+    return _entry(store, {**record, "number": number})
 
 
 def _append(store: Store, place: str, record: dict[str, Any], after: int) -> int | None:
@@ -177,7 +188,7 @@ def log(store: Store, label: Label) -> list[Happening]:
 
 def entries(store: Store, label: Label) -> list[Entry]:
     """What a label has stood for, the earliest first."""
-    return [_entry(record) for record in _records(store, folder(label))]
+    return [_entry(store, record) for record in _records(store, folder(label))]
 
 
 def known(store: Store) -> list[Label]:

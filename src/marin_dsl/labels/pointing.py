@@ -7,7 +7,7 @@ from marin_dsl.expression.annotations import Label
 from marin_dsl.labels.equivalence import record_recipes
 from marin_dsl.labels.log import Entry, LabelFixed, current, move
 from marin_dsl.lineage.subject import Subject
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.store import Store, StoredValue
 
 

@@ -14,6 +14,7 @@ from marin_dsl.lineage.lineage import (
     every,
     folded,
     origins,
+    outcomes,
     recorded,
     uses,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "every",
     "folded",
     "origins",
+    "outcomes",
     "recorded",
     "uses",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import Named, encode
+from marin_dsl.encoding import Named, encode, format_digest, parse_digest
 from marin_dsl.expression.recipe import Lookup, Reference, arguments, facts, short
 
 
@@ -57,11 +59,36 @@ def differences(
         new_lookup: the structures of the later graph.
         definitions: the code of an operator, so that a change of code can be told by what changed in it.
     """
+    return difference(old, new, old_lookup, new_lookup, definitions).changes
+
+
+@attrs.frozen
+class Difference:
+    """How two expressions differ.
+
+    Attributes:
+        changes: all changes, the roots' first.
+        recoded: recipe keys of calls that were compared with one another and of which the code differs, also where a
+            version hides it; a pair for each two codes.
+    """
+
+    changes: list[Change]
+    recoded: list[tuple[bytes, bytes]]
+
+
+def difference(
+    old: bytes,
+    new: bytes,
+    old_lookup: Lookup,
+    new_lookup: Lookup,
+    definitions: Definitions = lambda key, record: {},
+) -> Difference:
+    """The same as `differences`, with what was compared."""
     comparison = _Comparison(old_lookup, new_lookup, definitions)
     comparison.pending.append((old, new))
     while comparison.pending:
         comparison.compare(*comparison.pending.popleft())
-    return comparison.changes
+    return Difference(comparison.changes, list(comparison.recoded.values()))
 
 
 @attrs.define(eq=False)
@@ -71,26 +98,36 @@ class _Comparison:
     definitions: Definitions
     changes: list[Change] = attrs.field(factory=list)
     pending: deque[tuple[bytes, bytes]] = attrs.field(factory=deque)
+    recoded: dict[tuple[Any, Any], tuple[bytes, bytes]] = attrs.field(factory=dict)
     seen: set[bytes] = attrs.field(factory=set)
+    # Records that were read for their titles and will be wanted again when their turn comes.
+    awaited: dict[bytes, dict[str, Any] | None] = attrs.field(factory=dict)
 
     def compare(self, old: bytes, new: bytes) -> None:
         if old == new or new in self.seen:
             return
         self.seen.add(new)
-        before, after, noted = self.old_lookup(old), self.new_lookup(new), len(self.changes)
+        known, noted = new in self.awaited, len(self.changes)
+        before, after = self.old_lookup(old), self.awaited.pop(new) if known else self.new_lookup(new)
         if before is None or after is None:
             self._note(new, after, "recipe", "is not recorded, so what changed cannot be told")
         elif _kind(before) != _kind(after):
             self._note(new, after, "operator", f"{before['operator']['name']} → {after['operator']['name']}")
         else:
             self._compare_operators(old, new, before, after)
-            self._compare_values(new, after, "", arguments(before), arguments(after))
-            self._compare_values(new, after, "facts", facts(before), facts(after))
+            only = _only_reference(before, after)
+            if only is not None:
+                self._refer(new, after, *only)
+            else:
+                self._compare_values(new, after, "", arguments(before), arguments(after))
+                self._compare_values(new, after, "facts", facts(before), facts(after))
             if len(self.changes) == noted:
                 self._note(new, after, "encoding", "of its arguments or of its identity changed")
 
     def _compare_operators(self, old: bytes, new: bytes, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         left, right = before["operator"], after["operator"]
+        if left.get("code") != right.get("code"):
+            self.recoded.setdefault((left.get("code"), right.get("code")), (old, new))
         if left["identity"] == right["identity"]:
             return
         if left["version"] != right["version"]:
@@ -109,9 +146,7 @@ class _Comparison:
     def _compare_values(self, node: bytes, record: Any, path: str, old: Any, new: Any) -> None:
         if isinstance(old, Reference) and isinstance(new, Reference):
             if old.key != new.key:
-                found = self.new_lookup(new.key)
-                self._note(node, record, path, f"changed: {found['title'] if found else '?'}", inherited=True)
-                self.pending.append((old.key, new.key))
+                self._refer(node, record, path, old.key, new.key)
         elif isinstance(old, dict) and isinstance(new, dict):
             self._compare_items(node, record, path, old, new)
         elif isinstance(old, Named) and isinstance(new, Named) and old.name == new.name:
@@ -119,7 +154,17 @@ class _Comparison:
         elif isinstance(old, list | tuple) and type(old) is type(new):
             self._compare_sequences(node, record, path, list(old), list(new))
         elif _encoded(old) != _encoded(new):
-            self._note(node, record, path, f"{short(old, 40)} → {short(new, 40)}")
+            self._note(node, record, path, f"{told(old)} → {told(new)}")
+
+    def _refer(self, node: bytes, record: Any, path: str, old: bytes, new: bytes) -> None:
+        if new not in self.awaited:
+            found = self.new_lookup(new)
+            if new not in self.seen:
+                self.awaited[new] = found
+        else:
+            found = self.awaited[new]
+        self._note(node, record, path, f"changed: {found['title'] if found else '?'}", inherited=True)
+        self.pending.append((old, new))
 
     def _compare_items(
         self, node: bytes, record: Any, path: str, old: Mapping[Any, Any], new: Mapping[Any, Any]
@@ -130,9 +175,9 @@ class _Comparison:
             key = (after.get(code) or before[code])[0]
             place = f"{path}.{key}" if path else str(key)
             if code not in after:
-                self._note(node, record, place, f"{short(before[code][1], 40)} → (absent)")
+                self._note(node, record, place, f"{told(before[code][1])} → (absent)")
             elif code not in before:
-                self._note(node, record, place, f"(absent) → {short(after[code][1], 40)}")
+                self._note(node, record, place, f"(absent) → {told(after[code][1])}")
             else:
                 self._compare_values(node, record, place, before[code][1], after[code][1])
 
@@ -141,11 +186,43 @@ class _Comparison:
         for (_, before), (position, after) in zip(left, right, strict=False):
             self._compare_values(node, record, f"{path}[{position}]", before, after)
         for position, before in left[len(right) :]:
-            self._note(node, record, f"{path}[{position}]", f"{short(before, 40)} → (absent)")
+            self._note(node, record, f"{path}[{position}]", f"{told(before)} → (absent)")
         for position, after in right[len(left) :]:
-            self._note(node, record, f"{path}[{position}]", f"(absent) → {short(after, 40)}")
+            self._note(node, record, f"{path}[{position}]", f"(absent) → {told(after)}")
         if not left and not right and len(old) == len(new) and _encoded(old) != _encoded(new):
             self._note(node, record, path, "has another order")
+
+
+def _only_reference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, bytes, bytes] | None:
+    """Path and keys of the one input in which two calls differ; None if there is more to tell."""
+    if before["payload"] != after["payload"] or before.get("facts") != after.get("facts"):
+        return None
+    pairs = enumerate(zip(before["references"], after["references"], strict=True))
+    differing = [(number, old, new) for number, (old, new) in pairs if old != new]
+    if len(differing) != 1:
+        return None
+    ((number, old, new),) = differing
+    path = _places(tuple(before["payload"])).get(number)
+    return None if path is None else (path, parse_digest(old), parse_digest(new))
+
+
+@functools.lru_cache(1024)
+def _places(payload: tuple[str, ...]) -> dict[int, str]:
+    """Paths of the inputs among the arguments of calls with one payload, by number; most graphs have few payloads."""
+    numbers = [format_digest(number.to_bytes(32, "big")) for number in range(len(payload) - 1)]
+    found: dict[int, str] = {}
+    stack: list[tuple[str, Any]] = [("", arguments({"payload": payload, "references": numbers}))]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, Named):
+            value = value.fields
+        if isinstance(value, Reference):
+            found[int.from_bytes(value.key, "big")] = path
+        elif isinstance(value, dict):
+            stack += [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            stack += [(f"{path}[{position}]", item) for position, item in enumerate(value)]
+    return found
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, bool]:
@@ -184,6 +261,21 @@ def _unmatched(old: list[Any], new: list[Any]) -> tuple[list[tuple[int, Any]], l
 def _encoded(value: Any) -> Any:
     """Something hashable that is equal exactly for equal values: their encodings, never `==`."""
     return encode(_plain(value))
+
+
+def alike(old: Any, new: Any) -> bool:
+    """Whether two values encode alike."""
+    return bool(_encoded(old) == _encoded(new))
+
+
+def told(value: Any, limit: int = 40) -> str:
+    """A value as one short line; what does not fit is told by its digest too, for its beginning may be no difference.
+
+    >>> told("x" * 60)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… (22d8e1a1)"
+    """
+    text = short(value, limit)
+    return f"{text} ({hashlib.sha256(_encoded(value)).hexdigest()[:8]})" if text.endswith("…") else text
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import LeafMissing, Undecodable, decode
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.lineage import history
 from marin_dsl.operator import installed_version
 from marin_dsl.quantities import memory
@@ -237,7 +237,7 @@ def _environment(store: Store, start: dict[str, Any]) -> dict[str, Any]:
 
 def _cluster(scheduler: str) -> Check:
     """The interpreters of a cluster beside this one."""
-    from marin_dsl.evaluate.executors import client
+    from marin_dsl.evaluation.executors import client
 
     with client(scheduler, ANSWER) as connected:
         versions = connected.get_versions(check=False)

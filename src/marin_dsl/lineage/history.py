@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.store import Store
 from marin_dsl.store.owner import Owner
 
@@ -25,6 +25,7 @@ class Run:
         run: its id, which begins with the time of its start (UTC).
         target: how the user named what was wanted.
         command: the command line.
+        note: what the user noted about it.
         started: time with zone, ISO 8601.
         seconds: how long it took; None while it has no end.
         state: how it ended: `ok` or `failed` by what became of the roots; `interrupted` by Ctrl-C; `running`, or `lost`
@@ -42,6 +43,7 @@ class Run:
     run: str
     target: str
     command: str
+    note: str
     started: str
     seconds: float | None
     state: Literal["ok", "failed", "interrupted", "running", "lost"]
@@ -74,6 +76,7 @@ def run_of(store: Store, run: str) -> Run | None:
         "run": run,
         "target": start["target"],
         "command": start["command"],
+        "note": start.get("note", ""),
         "started": start["started"],
         "drift": start.get("drift", "advise"),
         "keep_failures": start["keep_failures"],

@@ -75,6 +75,7 @@ class Computed:
         run: id of the run.
         target: what was asked for.
         command: the command line.
+        note: what the user noted about the run.
         started: time with zone, ISO 8601.
         ended: likewise.
         seconds: how long it took.
@@ -89,6 +90,7 @@ class Computed:
     run: str
     target: str
     command: str
+    note: str
     started: str
     ended: str
     seconds: float
@@ -334,6 +336,7 @@ def _computed(store: Store, provenance: Mapping[str, Any]) -> Computed:
         run=provenance["run"],
         target=start.get("target", ""),
         command=start.get("command", ""),
+        note=start.get("note", ""),
         started=provenance["started"],
         ended=provenance["ended"],
         seconds=provenance["seconds"],

@@ -126,11 +126,11 @@ def below(
     store: Store, roots: Mapping[bytes, dict[str, Any]]
 ) -> Iterator[tuple[bytes, tuple[dict[str, Any], bytes | None]]]:
     """Every recorded expression below the given ones: its structure, and what it went on with; each once, iterative."""
-    seen, continuations = set(roots), _Continuations(store)
+    seen, continuations = set(roots), _Beside(store)
     stack = list(roots.items())
     while stack:
         key, recipe = stack.pop()
-        continued = continuations.of(key)
+        continued = continuations.continuation(key)
         yield key, (recipe, continued)
         for reference in _with(references(recipe), continued):
             if reference not in seen:
@@ -140,19 +140,30 @@ def below(
                     stack.append((reference, found))
 
 
-class _Continuations:
-    """What expressions went on with; few did, and a listing of a shard tells which at once."""
+class _Beside:
+    """What is recorded beside structures of expressions; few have it, and a listing of a shard tells which at once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._shards: dict[str, frozenset[str]] = {}
 
-    def of(self, key: bytes) -> bytes | None:
-        shard, name = key.hex()[:2], f"{key.hex()[2:]}.next"
+    def _has(self, key: bytes, suffix: str) -> bool:
+        digits = key.hex()
+        shard = digits[:2]
         if shard not in self._shards:
             names = self._store.files.names(f"recipes/{shard}")
-            self._shards[shard] = frozenset(found for found in names if found.endswith(".next"))
-        return self._store.continuation(key) if name in self._shards[shard] else None
+            self._shards[shard] = frozenset(found for found in names if not found.endswith(".json"))
+        return digits[2:] + suffix in self._shards[shard]
+
+    def continuation(self, key: bytes) -> bytes | None:
+        """What an expression went on with."""
+        return self._store.continuation(key) if self._has(key, ".next") else None
+
+    def call(self, branch: Branch) -> bytes | None:
+        """The call that an expression led to; one without inputs is known by its recipe key."""
+        if not branch.recipe["references"] and not self._has(branch.key, ".call"):
+            return branch.key
+        return self._store.call_of(branch.key)
 
 
 def uses(store: Store, key: bytes) -> Branch:
@@ -162,10 +173,10 @@ def uses(store: Store, key: bytes) -> Branch:
         NotRecorded: the store has no record of the expression.
     """
     _recipe(store, key)
-    recipes, continuations = dict(_all_recipes(store)), _Continuations(store)
+    recipes, continuations = dict(_all_recipes(store)), _Beside(store)
     users: dict[bytes, list[bytes]] = {}
     for user, recipe in recipes.items():
-        for used in _with(references(recipe), continuations.of(user)):
+        for used in _with(references(recipe), continuations.continuation(user)):
             users.setdefault(used, []).append(user)
     return _branches(key, recipes, users)
 
@@ -246,9 +257,19 @@ class Became:
 
 def became(store: Store, branch: Branch) -> Became:
     """What became of an expression of a lineage."""
+    return _became(store, branch, None if branch.inline else store.call_of(branch.key))
+
+
+def outcomes(store: Store, root: Branch) -> Iterator[tuple[Branch, Became]]:
+    """A branch and all below it, each with what became of it, the nearest first."""
+    beside = _Beside(store)
+    for branch in every(root):
+        yield branch, _became(store, branch, None if branch.inline else beside.call(branch))
+
+
+def _became(store: Store, branch: Branch, call: bytes | None) -> Became:
     if branch.inline:
         return Became("inline")
-    call = store.call_of(branch.key)
     result = None if call is None else store.result(call)
     record = result if call is None or result is not None else store.last_failure(call)
     if record is None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import attrs
 
 from marin_dsl import labels
-from marin_dsl.encoding import format_digest
+from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import Expression
 from marin_dsl.expression.annotations import Label
-from marin_dsl.grid import contents
+from marin_dsl.grids import contents
 from marin_dsl.store import Store
 from marin_dsl.target import TargetMissing, resolve
 
@@ -35,6 +35,7 @@ class Subject:
         value: digest, if it is a stored value or a part of one.
         expression: the expression itself, if its code was imported.
         label: the label by which it was named.
+        run: id of the run by which it was named.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Subject:
     value: bytes | None = None
     expression: Expression[object] | None = attrs.field(default=None, repr=False)
     label: Label | None = None
+    run: str | None = None
 
 
 def subjects(store: Store, name: str) -> tuple[Subject, ...]:
@@ -50,7 +52,8 @@ def subjects(store: Store, name: str) -> tuple[Subject, ...]:
 
     Args:
         store: where labels and digests are looked up.
-        name: `package.module:name` or `file.py:name`, `name@version`, or `sha256:...` (its first digits are enough).
+        name: `package.module:name` or `file.py:name`, `name@version`, `sha256:...` (its first digits are enough), or
+            the id of a run, which stands for its roots.
 
     Raises:
         SubjectMissing: a label or digest is in no record; the message says what there is instead.
@@ -59,16 +62,36 @@ def subjects(store: Store, name: str) -> tuple[Subject, ...]:
     digits = re.fullmatch(r"(?:sha256:)?([0-9a-f]+)", name)
     if digits is not None:
         return (_of_digits(store, name, digits[1]),)
+    if _RUN.fullmatch(name):
+        return _of_run(store, name)
     if "@" in name and ":" not in name:
         return (_of_label(store, name),)
     if ":" not in name:
         raise TargetMissing(
             f"`{name}` is neither a target (package.module:name or file.py:name), nor a label (name@version), nor a "
-            f"digest (sha256:...){_labels_like(store, name)}"
+            f"digest (sha256:...), nor a run{_labels_like(store, name)}"
         )
     found = contents(resolve(name))
     return tuple(
         Subject(name, recipe=expression.key, expression=expression, label=expression.label) for expression in found
+    )
+
+
+_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
+
+
+def _of_run(store: Store, run: str) -> tuple[Subject, ...]:
+    start = store.last(f"runs/{run}/start")
+    if start is None:
+        raise SubjectMissing(f"store {store.url} has no run {run}; marin log lists them")
+    return tuple(
+        Subject(
+            root["label"] or run,
+            recipe=parse_digest(root["recipe"]),
+            label=Label(*root["label"].rsplit("@", 1)) if root["label"] else None,
+            run=run,
+        )
+        for root in start["roots"]
     )
 
 

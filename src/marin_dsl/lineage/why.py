@@ -11,9 +11,9 @@ from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression import Expression
 from marin_dsl.lineage import below
-from marin_dsl.plan import plan_of
-from marin_dsl.plan.explanation import changed, explain
-from marin_dsl.plan.resolution import Resolution
+from marin_dsl.planning import plan_of
+from marin_dsl.planning.explanation import changed, explain
+from marin_dsl.planning.resolution import Resolution
 from marin_dsl.store import Store
 
 

@@ -80,7 +80,7 @@ class Fit:
 
     def _learns(self, kind: type) -> bool:
         """Whether a class is a kind of one that the type names; if so it is known from now on."""
-        from marin_dsl.grid import Grid
+        from marin_dsl.grids import Grid
 
         try:
             found = kind is not Grid and (

@@ -170,7 +170,7 @@ def _expression_mismatch(value: Expression[Any], hint: Any) -> str | None:
 
 
 def _holds_expressions(value: Any) -> bool:
-    from marin_dsl.grid import Grid
+    from marin_dsl.grids import Grid
 
     if isinstance(value, Expression | Grid | Secret):
         return True
@@ -185,7 +185,7 @@ def _holds_expressions(value: Any) -> bool:
 
 def _nest_mismatch(value: Any, hint: Any) -> str | None:
     """What of a nest of values and expressions does not fit; of a union, what is wrong for its first member."""
-    from marin_dsl.grid import Grid
+    from marin_dsl.grids import Grid
 
     problems = [
         _nest_mismatch_one(list(value) if isinstance(value, Grid) else value, kind) for kind in alternatives(hint)

@@ -7,8 +7,9 @@ without its value and no label without its experiment; the next one goes on from
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -54,13 +55,22 @@ class Copied:
         return "\n".join([moved, *(f"  missing: {what}" for what in self.missing)])
 
 
-def copy(source: Store, target: Store, labels: Sequence[str] | None = None) -> Copied:
+def copy(
+    source: Store,
+    target: Store,
+    labels: Sequence[str] | None = None,
+    expressions: Iterable[bytes] = (),
+    *,
+    valued: Callable[[bytes], bool] = lambda key: True,
+) -> Copied:
     """Copy labels with their recipes, calls, results, values, failures and runs, and the labels that they recall.
 
     Args:
         source: where they are.
         target: where they are to be; it is made if it is not there.
         labels: which, as `name@version`; all by default.
+        expressions: recipe keys of what is to be copied besides, whether or not it has a label.
+        valued: of which expressions, by recipe key, the results are copied; of the others only what is known of them.
 
     Raises:
         LabelUnknown: a label is not in the source.
@@ -75,12 +85,12 @@ def copy(source: Store, target: Store, labels: Sequence[str] | None = None) -> C
             there = ", ".join(sorted(known)) or "none"
             raise LabelUnknown(f"store {source.url} has no label {label}; it has {there}")
     chosen = sorted(known if labels is None else dict.fromkeys(labels))
-    return _Copier(source, target, known).run(chosen)
+    return _Copier(source, target, known, valued).run(chosen, expressions)
 
 
 class _Copier:
-    def __init__(self, source: Store, target: Store, known: dict[str, str]) -> None:
-        self.source, self.target, self.known = source, target, known
+    def __init__(self, source: Store, target: Store, known: dict[str, str], valued: Callable[[bytes], bool]) -> None:
+        self.source, self.target, self.known, self.valued = source, target, known, valued
         self.logs: dict[str, dict[str, bytes]] = {}
         # What was moved, told by several threads: sizes of blobs by digest, and paths of records.
         self.blobs: dict[bytes, int] = {}
@@ -89,8 +99,9 @@ class _Copier:
         self.missing: list[str] = []
         self.runs: set[str] = set()
 
-    def run(self, labels: list[str]) -> Copied:
-        found = self.gathered(labels)
+    def run(self, labels: list[str], expressions: Iterable[bytes]) -> Copied:
+        found = closure(self.source, expressions)
+        self.gather(labels, found)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for moved in pool.map(self.expression, found.items()):
                 self.runs |= moved
@@ -102,10 +113,9 @@ class _Copier:
         missing = tuple(sorted(set(self.missing)))
         return Copied(copied, len(self.blobs), sum(self.blobs.values()), len(self.records), missing)
 
-    def gathered(self, labels: list[str]) -> dict[bytes, Recorded | None]:
-        """The expressions that labels stand for, with those of the labels that these recall."""
-        found: dict[bytes, Recorded | None] = {}
-        waiting = set(labels)
+    def gather(self, labels: list[str], found: dict[bytes, Recorded | None]) -> None:
+        """The expressions that labels stand for, with those of the labels that these (or known ones) recall."""
+        waiting = {*labels, *self.recalled(found)}
         while waiting:
             logs = {}
             for label in waiting:
@@ -116,9 +126,12 @@ class _Copier:
                 logs[history] = self.log(history)
             self.logs |= logs
             closure(self.source, self.roots(logs), found)
-            recalls = {recalled(met.recipe) for met in found.values() if met is not None}
-            waiting = {label for label in recalls if label in self.known and self.known[label] not in self.logs}
-        return found
+            waiting = {label for label in self.recalled(found) if self.known[label] not in self.logs}
+
+    def recalled(self, found: dict[bytes, Recorded | None]) -> set[str]:
+        """The labels that expressions recall, as far as the source has them."""
+        labels = {recalled(met.recipe) for met in found.values() if met is not None}
+        return {label for label in labels if label in self.known}
 
     def log(self, folder: str) -> dict[str, bytes]:
         """The intact records of a log, as they are in their files."""
@@ -142,7 +155,7 @@ class _Copier:
             for data in wanted:
                 record = read_record(data)
                 assert record is not None
-                self.runs |= {record["run"]} - {""}  # a person who moves a label is no run
+                self.runs |= _runs({"provenance": record})
                 yield parse_digest(record["recipe"])
 
     def expression(self, item: tuple[bytes, Recorded | None]) -> set[str]:
@@ -152,17 +165,17 @@ class _Copier:
             self.missing.append(f"expression {format_digest(key)}: there is no record of it")
             return set()
         self.move_blobs({**blobs_in(found.recipe), **literal_leaves(found.recipe)}.items(), found.recipe["title"])
-        runs = self.call(found.call, found.recipe["title"]) if found.call is not None else set()
+        runs = self.call(found.call, found.recipe["title"], self.valued(key)) if found.call is not None else set()
         self.record(place("recipes", key, ".json"))
         for suffix, content in ((".call", found.call), (".next", found.continued)):
             if content is not None:
                 self.record(place("recipes", key, suffix), latest=True)
         return runs
 
-    def call(self, call: bytes, title: str) -> set[str]:
+    def call(self, call: bytes, title: str, valued: bool) -> set[str]:
         runs = set()
         record = self.source.result(call)
-        if record is not None and self.result(call, record, title):
+        if (record is not None and not valued) or (record is not None and self.result(call, record, title)):
             runs |= _runs(record)
         elif record is None and self.source.files.size(place("results", call, ".json")) is not None:
             self.missing.append(f"result of {title}: its value is gone, or its record is damaged")
@@ -267,4 +280,4 @@ def _verified(pieces: Iterable[bytes], digest: bytes) -> Iterator[bytes]:
 
 def _runs(record: dict[str, Any]) -> set[str]:
     run = record.get("provenance", {}).get("run")
-    return {run} if isinstance(run, str) else set()
+    return {run} if isinstance(run, str) and re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]+", run) else set()

@@ -351,10 +351,11 @@ class Store:
         record = self.read(_place("recipes", key, ".call"))
         if record is not None:
             made_by = record.get("made_by")
-            return parse_digest(record["call"]), record["volatile"], None if made_by is None else bytes.fromhex(made_by)
+            code = None if made_by is None else bytes.fromhex(made_by)
+            return parse_digest(record["call"]), record.get("volatile", False), code
         recipe = self.recipe(key)
         # A call without inputs is known by its recipe key.
-        alone = recipe is not None and not (recipe["references"] or recipe["operator"]["inline"])
+        alone = recipe is not None and recipe.get("references") == [] and not recipe["operator"]["inline"]
         return (key, False, None) if alone else None
 
     def put_call(self, key: bytes, call: bytes, *, volatile: bool = False, made_by: bytes | None = None) -> None:

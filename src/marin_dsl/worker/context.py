@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_dsl.evaluate.durations import spelled
+from marin_dsl.evaluation.durations import spelled
 
 if TYPE_CHECKING:
     import numpy as np

@@ -37,6 +37,7 @@ class Task:
         lease: seconds without a sign of life after which others take over; 0 to tell nobody that it is being done.
         abandoned: the lease of somebody who is to be taken over from.
         asked: how often it was handed out before, and somebody else was working on it.
+        verifies: run it although it has a result, to compare.
     """
 
     store: Store
@@ -54,6 +55,7 @@ class Task:
     lease: float = 0.0
     abandoned: Sighting | None = None
     asked: int = 0
+    verifies: bool = False
 
     @property
     def attempt(self) -> int:
@@ -99,6 +101,7 @@ class Answer:
         record: what is known of the execution, for the result that is recorded when that value is there.
         transient: whether what it failed with may not come again.
         elsewhere: the lease of somebody else who is working on it, when nothing else is to be said.
+        conflict: what came of it this time, where the store has another value.
     """
 
     stored: StoredValue | None
@@ -109,3 +112,4 @@ class Answer:
     record: dict[str, Any] | None = None
     transient: bool = False
     elsewhere: Sighting | None = None
+    conflict: str | None = None

@@ -14,6 +14,7 @@ import attrs
 
 from marin_dsl.encoding import format_digest
 from marin_dsl.outcome import Attempt, Failed, FailureKind
+from marin_dsl.quantities import short_digest
 from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
@@ -32,7 +33,7 @@ def execute(task: Task, emit: Emit) -> Answer:
         StoreUnavailable: the store cannot be read or written; nothing half-written is left.
         Cancelled: the run was cancelled meanwhile.
     """
-    found = _looked_up(task)
+    found = None if task.verifies else _looked_up(task)
     if found is not None:
         return found
     with HEARTBEAT.held(
@@ -46,7 +47,8 @@ def execute(task: Task, emit: Emit) -> Answer:
         if isinstance(held, Sighting):
             return Answer(None, None, False, 0.0, elsewhere=held)
         # Between the look and the lease somebody else may have finished it.
-        return (_looked_up(task) if held.lease is not None else None) or _execute(task, emit)
+        found = _looked_up(task) if held.lease is not None and not task.verifies else None
+        return found or _execute(task, emit)
 
 
 def _looked_up(task: Task) -> Answer | None:
@@ -91,6 +93,9 @@ def _recorded(task: Task, performance: Performance, started: float) -> Answer:
         record["failure"] = performance.failure
         number = task.store.fail(task.call, record)
         failed = failure_of({**record, "number": number})
+        kept = _looked_up(task) if task.verifies else None
+        if kept is not None:
+            return attrs.evolve(kept, ran=True, seconds=seconds, conflict=f"a failure ({failed.summary})")
         return Answer(None, failed, True, seconds, transient=performance.transient)
     record |= {
         "observations": performance.observations,
@@ -101,7 +106,9 @@ def _recorded(task: Task, performance: Performance, started: float) -> Answer:
         return Answer(None, None, True, seconds, performance.continued, record)
     record["value"] = performance.stored.as_record()
     visible = task.store.commit(task.call, record)
-    return Answer(StoredValue.from_record(visible["value"]), None, True, seconds)
+    differs = visible["value"]["digest"] != record["value"]["digest"]
+    conflict = f"the value {short_digest(record['value']['digest'])}" if differs else None
+    return Answer(StoredValue.from_record(visible["value"]), None, True, seconds, conflict=conflict)
 
 
 def refuse(task: Task, kind: FailureKind, error: BaseException) -> Answer:

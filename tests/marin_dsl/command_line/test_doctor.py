@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marin_dsl import Store
-from marin_dsl.evaluate import event_log
+from marin_dsl.evaluation import event_log
 from marin_dsl.lineage import health
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.store.collection import pin

@@ -31,6 +31,8 @@ def test_the_examples_of_each_command_run(words, project):
     (project / "gallery" / "__init__.py").touch()
     write_module("gallery/first_model", MODULE.replace("a-page", "first-model"))
     assert marin("run", "gallery.first_model:page", "--debug").exit_code == 0
+    if words == ("import",):
+        assert marin("export", "first-model@1.0", "exported").exit_code == 0
     shown = marin(*words, "--help")
     assert shown.exit_code == 0
     examples = re.findall(r"Example: (marin .*)", shown.output)

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from marin_dsl import op
-from marin_dsl.evaluate.durations import seconds_of, spelled
+from marin_dsl.evaluation.durations import seconds_of, spelled
 from marin_dsl.expression.annotations import Annotations
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from marin_dsl import Ok, Store, evaluate, op, plan, provenance, recall
-from marin_dsl.evaluate import evaluation
+from marin_dsl.evaluation import evaluation
 from marin_dsl.expression.annotations import Label
 from marin_dsl.labels import DriftRefused, current, entries, move
 from marin_dsl.lineage.history import runs

@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
-from marin_dsl import Store, op
+from marin_dsl import Store, evaluate, op
+from marin_dsl.encoding import format_digest
 from marin_dsl.expression.annotations import Label
 from marin_dsl.labels import LabelMoved, current, entries, known, log, move, remember
+from marin_dsl.store import StoredValue
 
 
 @op(version="1")
@@ -116,3 +118,16 @@ def test_the_labels_of_a_store_and_what_happened_to_one(tmp_path):
     remember(store, Label("a", "1"), f(2).key, "20200101T000000Z-000aaaaaa", "x:y")
     kinds = [(found.kind, found.why, found.adopted) for found in log(store, Label("a", "1"))]
     assert kinds == [("stands for", "so", "/data"), ("evaluated", "", None)]
+
+
+def test_an_entry_from_before_entries_named_values_stands_for_the_result_of_its_recipe(tmp_path):
+    store, label = Store(tmp_path), Label("old", "1.0")
+    evaluate(f(1), store=store, debug=True)
+    store.add("labels/old/@1.0", {"recipe": format_digest(f(1).key), "since": "2026-01-01T00:00:00+00:00", "run": "r"})
+    assert store.get(current(store, label).value) == store.get(store_value(store, f(1)))
+    store.add("labels/old/@1.0", {"recipe": format_digest(f(2).key), "since": "2026-01-01T00:00:00+00:00", "run": "r"})
+    assert not store.complete(current(store, label).value)
+
+
+def store_value(store: Store, expression) -> StoredValue:
+    return StoredValue.from_record(store.result(store.call_of(expression.key))["value"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from marin_dsl import Expression, encodable, grid, op
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 from marin_dsl.operator.signature import WrongCall, mismatch, spell
 
 

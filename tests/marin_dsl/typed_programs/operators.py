@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 import attrs
 
 from marin_dsl import Expression, Failed, File, Ok, Skipped, op
-from marin_dsl.grid import Cell
+from marin_dsl.grids import Cell
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from marin_dsl import (
     tagged,
     when,
 )
-from marin_dsl.grid import Grid
+from marin_dsl.grids import Grid
 from tests.marin_dsl.typed_programs.operators import (
     Corpus,
     Model,

@@ -13,7 +13,7 @@ import distributed
 import pytest
 
 from marin_dsl import Failed, Ok, Store, evaluate, op, provenance, secret
-from marin_dsl.evaluate import retries
+from marin_dsl.evaluation import retries
 from marin_dsl.worker.isolation import Ready, _death, ready
 from tests.marin_dsl.isolated_operators import continuing, isolated, plain
 

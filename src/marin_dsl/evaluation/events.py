@@ -1,0 +1,433 @@
+"""What happens during a run, as events: typed records, a log that a kill leaves readable, and the state they lead to.
+
+An event travels as a plain dict with its kind under `event`, since workers send it between processes; here it gets its
+type. The live view of a run and the replay of its log are the same reduction of the same events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+SCHEMA = 1
+"""Version of the events in a log; events of kinds that are not known here are passed over."""
+
+
+@attrs.frozen
+class Event:
+    """Something that happened.
+
+    Attributes:
+        at: when, in seconds since the epoch.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ()
+
+    at: float = attrs.field(default=0.0, converter=float)
+
+
+def _counts(found: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(count) for name, count in found.items()}
+
+
+@attrs.frozen(kw_only=True)
+class Found(Event):
+    """A value made the run go on with more expressions.
+
+    Attributes:
+        nodes: how many expressions (inline ones aside) were looked up for the first time.
+        hits: how many of them were served by their recipes.
+        operators: how many are to run, by operator.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ("found",)
+
+    nodes: int = attrs.field(default=0, converter=int)
+    hits: int = attrs.field(default=0, converter=int)
+    operators: Mapping[str, int] = attrs.field(factory=dict, converter=_counts)
+
+
+@attrs.frozen(kw_only=True)
+class Planned(Found):
+    """The first descent through the store has ended; what is missing is known.
+
+    Attributes:
+        run: id of the run.
+        store: where results are looked up.
+        durations: seconds that a call of an operator took in earlier runs, where that is known.
+    """
+
+    kinds: ClassVar = ("planned",)
+
+    run: str = ""
+    store: str = ""
+    durations: Mapping[str, float] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Started(Event):
+    """Workers are there."""
+
+    kinds: ClassVar = ("started",)
+
+    place: str = ""
+    dashboard: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Running(Event):
+    """A call began."""
+
+    kinds: ClassVar = ("running",)
+
+    call: str
+    title: str
+
+
+@attrs.frozen(kw_only=True)
+class Progress(Event):
+    """A running call says how far it is: `done`, `total` and `facts` in its content."""
+
+    kinds: ClassVar = ("progress",)
+
+    call: str
+    title: str
+    content: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Logged(Event):
+    """A running call says something."""
+
+    kinds: ClassVar = ("log",)
+
+    call: str
+    title: str
+    content: str
+
+
+@attrs.frozen(kw_only=True)
+class Continued(Event):
+    """A call has returned an expression, and its outcome is what becomes of that."""
+
+    kinds: ClassVar = ("continued",)
+
+    call: str
+
+
+@attrs.frozen(kw_only=True)
+class Retried(Event):
+    """A call failed and will be tried again.
+
+    Attributes:
+        attempt: the number of the next attempt.
+        kind: kind of the failure.
+        reason: the failure in short.
+        seconds: when the next attempt is due, from now.
+    """
+
+    kinds: ClassVar = ("retry",)
+
+    call: str
+    title: str
+    attempt: int
+    kind: str
+    reason: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Elsewhere(Event):
+    """Somebody else is working on a call, and its result is waited for."""
+
+    kinds: ClassVar = ("elsewhere",)
+
+    call: str
+    title: str
+    by: str
+
+
+@attrs.frozen(kw_only=True)
+class Settled(Event):
+    """A node got its outcome.
+
+    Attributes:
+        event: which outcome.
+        recipe: recipe key of the node.
+        call: its call key, if its inputs had values.
+        title: what people call it.
+        operator: name of its operator.
+        how: where the outcome comes from: `run`, `cutoff`, `kept`, `skipped`, ...
+        seconds: how long it ran.
+        reason: why there is no value.
+    """
+
+    kinds: ClassVar = ("ok", "failed", "skipped")
+
+    event: Literal["ok", "failed", "skipped"]
+    recipe: str
+    title: str
+    call: str | None = None
+    operator: str = ""
+    how: str = "run"
+    seconds: float | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Conflicted(Event):
+    """A call came to something else than the value that is kept of it: its operator is not deterministic.
+
+    Attributes:
+        kept: digest of the value that is kept.
+        found: what it came to this time.
+    """
+
+    kinds: ClassVar = ("conflict",)
+
+    title: str
+    found: str
+    call: str | None = None
+    kept: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Drifted(Event):
+    """A label was recorded for another recipe than the one that is wanted.
+
+    Attributes:
+        label: the label.
+        since: since when it stands for what it does.
+        lines: what differs.
+        code: the lines of unified diffs.
+        headline: what it stands for, in one line.
+        policy: what the run does about it.
+    """
+
+    kinds: ClassVar = ("drift",)
+
+    label: str
+    since: str = ""
+    lines: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    code: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    headline: str = ""
+    policy: str = "advise"
+
+
+@attrs.frozen(kw_only=True)
+class CodeDrifted(Event):
+    """The code of an operator changed though its version did not, and values that it made are served."""
+
+    kinds: ClassVar = ("code drift",)
+
+    operator: str
+    version: str
+    title: str
+    headline: str = ""
+    code: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+
+
+@attrs.frozen(kw_only=True)
+class Same(Event):
+    """A value is served since somebody said that the expression stands for another one, the old one."""
+
+    kinds: ClassVar = ("same",)
+
+    title: str
+    old: str
+    by: str = ""
+    since: str = ""
+    why: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Interrupted(Event):
+    """The user stopped the run."""
+
+    kinds: ClassVar = ("interrupted",)
+
+
+@attrs.frozen(kw_only=True)
+class Finished(Event):
+    """The run came to its end.
+
+    Attributes:
+        ran: how many calls were executed.
+        outcomes: the outcome of each root (`Ok`, `Failed`, `Skipped`) by recipe key.
+    """
+
+    kinds: ClassVar = ("finished",)
+
+    ran: int = 0
+    outcomes: Mapping[str, str] = attrs.field(factory=dict)
+
+
+_ALL = (
+    Planned,
+    Found,
+    Started,
+    Running,
+    Progress,
+    Logged,
+    Continued,
+    Retried,
+    Elsewhere,
+    Settled,
+    Conflicted,
+    Drifted,
+    CodeDrifted,
+    Same,
+    Interrupted,
+    Finished,
+)
+_TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
+_FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
+
+
+def event_of(record: Mapping[str, Any]) -> Event | None:
+    """The event that a dict tells of; None when its kind is not known here, or something of it is missing."""
+    found = _TYPES.get(record.get("event", ""))
+    if found is None:
+        return None
+    try:
+        return found(**{name: value for name, value in record.items() if name in _FIELDS[found]})
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+@attrs.define
+class Active:
+    """A call that is running.
+
+    Attributes:
+        title: what people call it.
+        since: when it began, in seconds since the epoch.
+        progress: what it said last about how far it is.
+    """
+
+    title: str
+    since: float
+    progress: Mapping[str, Any] | None = None
+
+
+@attrs.define
+class State:
+    """What is known of a run after some of its events.
+
+    Attributes:
+        planned: what was known when the run began.
+        nodes: how many expressions (inline ones aside) were looked up so far.
+        hits: how many of them were served by their recipes.
+        operators: how many were to run, by operator.
+        started: where the run takes place.
+        running: calls that are running, by call key.
+        settled: nodes that have their outcomes, by recipe key.
+        tally: how many of these there are by `how`.
+        drifted: labels that stand for other recipes.
+        conflicts: calls that came to something else than what is kept of them.
+        ending: how the run ended, if it did.
+        last: when the last event happened.
+    """
+
+    planned: Planned = attrs.field(factory=Planned)
+    nodes: int = 0
+    hits: int = 0
+    operators: Counter[str] = attrs.field(factory=Counter)
+    started: Started | None = None
+    running: dict[str, Active] = attrs.field(factory=dict)
+    settled: dict[str, Settled] = attrs.field(factory=dict)
+    tally: Counter[str] = attrs.field(factory=Counter)
+    drifted: list[Drifted] = attrs.field(factory=list)
+    conflicts: list[Conflicted] = attrs.field(factory=list)
+    ending: Finished | Interrupted | None = None
+    last: float = 0.0
+    _ended: dict[str, float] = attrs.field(factory=dict)
+
+    def after(self, event: Event) -> State:
+        """The state after one more event: this one, moved on, so that a long run costs the same at every step."""
+        self.last = max(self.last, event.at)
+        match event:
+            case Found():
+                self._demand(event)
+            case Started():
+                self.started = event
+            case Running() if event.at >= self._ended.get(event.call, 0.0):  # its news may come after the outcome's
+                self.running[event.call] = Active(event.title, event.at)
+            case Progress() if event.call in self.running:
+                self.running[event.call].progress = event.content
+            case Continued() | Retried():
+                self._end(event.call, event.at)
+            case Settled():
+                self._settle(event)
+            case Conflicted():
+                self.conflicts.append(event)
+            case Drifted():
+                self.drifted.append(event)
+            case Finished() | Interrupted():
+                self.ending, self.running = event, {}
+        return self
+
+    def _demand(self, event: Found) -> None:
+        if isinstance(event, Planned):
+            self.planned = event
+        self.nodes, self.hits = self.nodes + event.nodes, self.hits + event.hits
+        self.operators.update(event.operators)
+
+    def _settle(self, event: Settled) -> None:
+        earlier = self.settled.get(event.recipe)
+        if earlier is not None:
+            self.tally[earlier.how] -= 1
+        self.settled[event.recipe] = event
+        self.tally[event.how] += 1
+        if event.call is not None:
+            self._end(event.call, event.at)
+
+    def _end(self, call: str, at: float) -> None:
+        self._ended[call] = at
+        self.running.pop(call, None)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes (inline ones aside) are where: served, run, kept failures, skipped, open."""
+        found = {
+            "served": self.hits + self.tally["cutoff"],
+            "run": self.tally["run"],
+            "kept": self.tally["kept"],
+            "skipped": self.tally["skipped"],
+        }
+        return {**found, "open": max(0, self.nodes - sum(found.values()))}
+
+    @property
+    def failed(self) -> list[Settled]:
+        """The nodes that failed in this run."""
+        return [found for found in self.settled.values() if found.event == "failed" and found.how == "run"]
+
+
+def replay(lines: Iterable[str | bytes]) -> State:
+    """The state that a log leads to; a torn or damaged line is passed over, and so is what is not known here."""
+    state = State()
+    for line in lines:
+        event = _parsed(line)
+        if event is not None:
+            state = state.after(event)
+    return state
+
+
+def _parsed(line: str | bytes) -> Event | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event_of(record) if isinstance(record, dict) else None
+
+
+_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"))
+
+
+def line_of(event: Mapping[str, Any]) -> bytes:
+    """An event as a line of a log."""
+    return f'{{"schema":{SCHEMA},{_ENCODER.encode(event)[1:]}\n'.encode()
