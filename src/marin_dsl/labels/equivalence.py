@@ -106,7 +106,12 @@ def undo(store: Store, new: Expression[Any] | bytes, *, why: str = "") -> Equiva
 def equivalence(store: Store, new: bytes) -> Equivalence | None:
     """What a recipe was said to stand for; None if nothing, or if it was taken back."""
     record = store.last(_folder(new))
-    if record is None or record["undone"]:
+    if record is None:  # a store to which the result was copied has what was said beside it
+        result = store.result(new)
+        if result is None or "stands_for" not in result:
+            return None
+        return Equivalence(format_digest(new), value=result["value"]["digest"], **result["stands_for"])
+    if record["undone"]:
         return None
     return Equivalence(**{field.name: record[field.name] for field in attrs.fields(Equivalence)})
 
@@ -180,13 +185,15 @@ def _provenance(entry: Entry) -> dict[str, Any]:
 
 def record_recipes(store: Store, root: Expression[Any]) -> None:
     """Record the structure of an expression and of all below it, with the code of their operators."""
+    listings: dict[bytes, dict[str, Any]] = {}
     for expression in walk(root):
-        if store.recipe(expression.key) is None:
-            record, operator = structure(expression), expression.operator
-            if not isinstance(operator, InlineOperator):
-                assert isinstance(operator, Operator)
-                record["operator"]["listing"] = store.put(operator.code.listing).as_record()
-            store.put_recipe(expression.key, record)
+        record, operator = structure(expression), expression.operator
+        if not isinstance(operator, InlineOperator):
+            assert isinstance(operator, Operator)
+            if operator.identity not in listings:
+                listings[operator.identity] = store.put(operator.code.listing).as_record()
+            record["operator"]["listing"] = listings[operator.identity]
+        store.put_recipe(expression.key, record)
 
 
 def _folder(key: bytes) -> str:

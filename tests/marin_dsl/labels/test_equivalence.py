@@ -173,3 +173,5 @@ def test_the_store_stays_sound_and_can_be_asked_and_copied(store, tmp_path):
     copy(store, there)
     assert run(loss(new()), there)[0].value == 0.1
     assert run(new(), there)[1][0]["why"] == "renamed"
+    assert undo(there, new()).old == "model@1.0"
+    assert equivalence(there, new().key) is None
