@@ -252,9 +252,17 @@ def _blamed(store: Store, key: bytes) -> tuple[str, ...]:
 def _argument(name: str, value: Any, inputs: Mapping[bytes, Ancestor]) -> Argument:
     if isinstance(value, Reference):
         known = inputs.get(value.key)
-        return Argument(name, known.recipe["title"] if known else "(not recorded)", format_digest(value.key))
+        return Argument(name, called(known.recipe) if known else "(not recorded)", format_digest(value.key))
     titles = {format_digest(key)[7:15]: found.recipe["title"] for key, found in inputs.items()}
     return Argument(name, _sized(value, titles))
+
+
+def called(recipe: Mapping[str, Any]) -> str:
+    """What to call a recorded expression: its title, or of a nest how much is in it."""
+    if not recipe["operator"]["inline"] or recipe["operator"]["name"] != "nest":
+        return str(recipe["title"])
+    value = arguments(recipe).get("value")
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, list | tuple | dict) else recipe["title"]
 
 
 def _sized(value: Any, titles: Mapping[str, str]) -> str:

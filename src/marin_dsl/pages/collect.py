@@ -10,6 +10,7 @@ from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor, taken
 from marin_dsl.lineage.failures import place
+from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
 from marin_dsl.store import Store, StoredValue
@@ -71,7 +72,7 @@ def _untaken(ancestor: Ancestor) -> NodeEvidence:
     return NodeEvidence(
         key=format_digest(ancestor.key),
         operator=ancestor.recipe["operator"]["name"],
-        title=ancestor.recipe["title"],
+        title=called(ancestor.recipe),
         status="untaken",
         reason="not needed: no choice went on with it",
         arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
@@ -98,7 +99,7 @@ def _node(
     return NodeEvidence(
         key=key,
         operator=ancestor.recipe["operator"]["name"],
-        title=ancestor.recipe["title"],
+        title=called(ancestor.recipe),
         status=_status(ancestor),
         served=served,
         reason=_reason(ancestor, reasons.get(key), served),

@@ -122,6 +122,7 @@ def test_the_template_of_a_map_is_not_drawn_and_its_calls_are(store):
     assert len(titles) == 3
     assert not [node for node in evidence.nodes if node.operator == "element"]
     assert {node.status for node in evidence.nodes} == {"ok", "inline"}
+    assert "a list of 3" in {node.title for node in evidence.nodes}
 
 
 def test_an_operator_that_returned_an_expression_shows_what_it_went_on_with(store):
