@@ -74,12 +74,13 @@ def main() -> int:
     """Make a store with graphs of 10,000 nodes, and ask."""
     provenance.environment = lambda project: {"python": "3"}  # type: ignore[assignment]  # not what is measured
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+        store, several = Store(Path(folder, "one")), Store(Path(folder, "several"))
+        root = wide(0)
+        evaluate(root, store=store, debug=True)
         for make in (deep, wide):
             for first, version in ((-1, "2.0"), (0, "1.0")):
-                root = make(first)
-                evaluate(root.named(make.__name__, version), store=store, debug=True)
-        run, one = event_log.runs(store)[-2], leaf(0).key
+                evaluate(make(first).named(make.__name__, version), store=several, debug=True)
+        run, one = event_log.runs(store)[-1], leaf(0).key
         questions: list[tuple[str, Callable[[], Any], float]] = [
             ("lineage up, as a tree", lambda: tree(folded(origins(store, root.key)), lambda found: found.title), 1.0),
             (
@@ -88,8 +89,8 @@ def main() -> int:
                 1.0,
             ),
             ("lineage down", lambda: list(every(uses(store, one))), 1.0),
-            ("difference in one leaf, wide", lambda: compared(store, "wide"), 1.0),
-            ("difference in one leaf, deep", lambda: compared(store, "deep"), 1.0),
+            ("difference in one leaf, wide", lambda: compared(several, "wide"), 1.0),
+            ("difference in one leaf, deep", lambda: compared(several, "deep"), 1.0),
             ("replay of the log", lambda: event_log.state(store, run), 1.0),
             ("list of runs", lambda: list(runs(store)), 0.5),
         ]
