@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from marin_dsl.evaluation.executors import SchedulerMissing
-from marin_dsl.labels import LabelConflict
+from marin_dsl.labels import DriftRefused, LabelConflict, LabelMoved
 from marin_dsl.operator.signature import WrongCall
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.target import TargetMissing
@@ -31,6 +31,8 @@ def complaints(*others: type[Exception]) -> Iterator[None]:
         yield
     except mendable as error:
         stop(str(error), USAGE)
+    except (DriftRefused, LabelMoved) as error:
+        stop(str(error), FAILED)
     except StoreUnavailable as error:
         stop(str(error), UNAVAILABLE)
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 from rich.console import Console
 
@@ -21,6 +22,7 @@ from marin_dsl.evaluation import plan as plan_roots
 from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import title
 from marin_dsl.grids import contents
+from marin_dsl.labels.drift import POLICIES, Policy, drifts
 from marin_dsl.lineage import NotRecorded
 from marin_dsl.lineage.subject import SubjectMissing, subjects
 from marin_dsl.outcome import Failed, Ok, Outcome
@@ -29,13 +31,33 @@ from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 from marin_dsl.target import resolve
 
+DRIFT = (
+    click.option("--accept", is_flag=True, help="Drift: move the label; take values as made by the code as it is."),
+    click.option("--use-recorded", is_flag=True, help="Drift: serve what the label stands for instead."),
+    click.option("--strict", is_flag=True, help="Drift: fail with 1 before anything runs."),
+)
+
+
+def _drifting(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(DRIFT):
+        command = option(command)
+    return command
+
+
+def _policy(settings: dict[str, Any]) -> Policy:
+    """What is to be done about drift; the options for that leave the settings."""
+    chosen = [policy for policy in POLICIES if settings.pop(policy.replace("-", "_"), False)]
+    if len(chosen) > 1:
+        stop(f"{' and '.join(f'--{policy}' for policy in chosen)} exclude each other; choose one of them", USAGE)
+    return chosen[0] if chosen else "advise"
+
 
 def _running(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--workers", type=click.IntRange(min=1), help="Run in that many processes instead of threads."),
         click.option("--scheduler", metavar="ADDRESS", help="Run on an existing Dask scheduler."),
         click.option("--debug", is_flag=True, help="Run in one thread, so that a debugger stops inside operators."),
-        click.option("--accept", is_flag=True, help="Move a label whose recipe has changed to the new recipe."),
+        *DRIFT,
         click.option("--note", default="", metavar="TEXT", help="What is to be remembered of this run."),
         keep_failures_option,
         click.option(
@@ -55,17 +77,18 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(short_help="what would run, and why; nothing is run")
 @targets_argument
+@_drifting
 @keep_failures_option
 @json_option
 @store_option
-def plan(targets: tuple[str, ...], store: str | None, keep_failures: bool, as_json: bool) -> None:
+def plan(targets: tuple[str, ...], store: str | None, keep_failures: bool, as_json: bool, **options: bool) -> None:
     """Show what would run, and why; nothing is run and nothing written.
 
     Example: marin plan gallery.first_model:page
     """
     with complaints():
-        found = opened(store)
-        planned = plan_roots(*map(resolve, targets), store=found, keep_failures=keep_failures)
+        policy, found = _policy(options), opened(store)
+        planned = plan_roots(*map(resolve, targets), store=found, keep_failures=keep_failures, drift=policy)
         if as_json:
             document("plan", found.url, **_planned(planned))
         else:
@@ -77,7 +100,12 @@ def _planned(plan: Plan) -> dict[str, Any]:
         {"recipe": format_digest(key), "title": title, "reason": plan.reasons.get(key), "undecided": undecided}
         for key, title, undecided in plan.runs
     ]
-    return {"run": runs, "served": plan.hits, "kept": plan.kept, "skipped": plan.skipped, "deciding": plan.deciding}
+    others = {"served": plan.hits, "kept": plan.kept, "skipped": plan.skipped, "deciding": plan.deciding}
+    drift = [
+        {"label": str(found.label), "since": found.entry.since, "lines": found.lines, "code": found.code}
+        for found in plan.drifts
+    ]
+    return {"run": runs, **others, "drift": drift, "code_drift": [attrs.asdict(found) for found in plan.code]}
 
 
 @click.command(short_help="evaluate, and say what became of it")
@@ -125,11 +153,13 @@ def page(
     with complaints(NotAPage):
         opened_store = Store(store or Settings.read().store)
         expressions = [found for target in targets for found in contents(resolve(target))]
+        recorded = drifts(opened_store, expressions) if settings["use_recorded"] else []
         outcomes = _evaluate(expressions, targets, settings | {"store": opened_store}, quiet=as_json)
         done = [(expression, found) for expression, found in zip(expressions, outcomes, strict=True) if _is_ok(found)]
         pages = [found.value for _, found in done]
         with _writing(site):
-            places = publish([expression for expression, _ in done], pages, site, opened_store)
+            recipes = {drift.root: drift.entry.recipe for drift in recorded}
+            places = publish([expression for expression, _ in done], pages, site, opened_store, recipes)
         if as_json:
             document("page", opened_store.url, outcomes=_outcomes(expressions, outcomes), pages=list(map(str, places)))
         else:
@@ -187,7 +217,7 @@ def _evaluate(roots: list[Any], targets: tuple[str, ...], settings: dict[str, An
     from marin_dsl.evaluation.progress import Report
 
     report = Report(Console(highlight=False, stderr=quiet))
-    drift: Any = "accept" if settings.pop("accept") else "advise"
+    drift = _policy(settings)
     try:
         found = evaluate_roots(*roots, **settings, drift=drift, watch=report, target=" ".join(targets))
     finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from marin_dsl.encoding import format_digest
 from marin_dsl.evaluation.event_log import durations
+from marin_dsl.labels.drift import CodeDrift, Drift, Policy, shown
 from marin_dsl.outcome import Failed, Skipped
 from marin_dsl.planning import plan_of
 from marin_dsl.planning.node import Node
@@ -77,6 +78,40 @@ def settled(node: Node, answer: Answer | None) -> dict[str, Any]:
     kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
     operator, seconds = node.expression.operator.name, answer.seconds if answer is not None else None
     return _event(kind, node, operator=operator, how=node.how, seconds=seconds, reason=_reason(node, outcome))
+
+
+def drifted(drift: Drift, policy: Policy) -> dict[str, Any]:
+    """A label stands for another recipe than the one that is wanted."""
+    entry = drift.entry
+    return {
+        "event": "drift",
+        "label": str(drift.label),
+        "since": entry.since,
+        "lines": list(drift.lines),
+        "code": list(shown(drift.code)),
+        "adopted": entry.adopted,
+        "headline": drift.headline,
+        "policy": policy,
+    }
+
+
+def code_drifted(drift: CodeDrift) -> dict[str, Any]:
+    """The code of an operator changed though its version did not, and values that it made are served."""
+    return {
+        "event": "code drift",
+        "operator": drift.operator,
+        "version": drift.version,
+        "title": drift.title,
+        "headline": drift.headline,
+        "code": list(shown([drift.diff])),
+    }
+
+
+def stand_ins(resolution: Resolution) -> Iterator[dict[str, Any]]:
+    """Values that are served since somebody said that they stand for them."""
+    for node in resolution.nodes.values():
+        if node.stands_for is not None:
+            yield {"event": "same", "title": node.title, **node.stands_for}
 
 
 def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:

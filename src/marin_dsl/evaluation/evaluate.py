@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, Unpack, overload
 
+import attrs
+
 from marin_dsl import labels
 from marin_dsl.evaluation.evaluation import Evaluation, Interrupted
 from marin_dsl.evaluation.evaluation_settings import EvaluationSettings, Policy, Watch
@@ -12,6 +14,7 @@ from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid, contents
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
 from marin_dsl.planning import Plan, plan_of
+from marin_dsl.planning.code_drift import code_drift
 from marin_dsl.planning.explanation import explain
 from marin_dsl.planning.resolution import Resolution
 from marin_dsl.settings import Settings
@@ -52,7 +55,10 @@ def evaluate(
         keep_failures: serve the failures that are recorded instead of trying again.
         verify_sample: which part (0 to 1) of the calls that have results is run anew all the same and compared; what
             differs is recorded as a conflict and told, and the first value stays.
-        drift: what to do when a label stands for another recipe: `advise` says so, `accept` moves the label.
+        drift: what to do when the label of a root stands for another recipe, or the code of a versioned operator is
+            another one than that which made what is served: `advise` says so and goes on; `accept` moves the label, and
+            takes the values as made by the code as it is; `use-recorded` serves what the label stands for instead of
+            evaluating the root; `strict` fails before anything runs.
         watch: is told what happens.
         target: how the user named the roots, for the record.
         note: what is to be remembered of this run, for the record.
@@ -63,6 +69,7 @@ def evaluate(
     Raises:
         StoreUnavailable: the store cannot be read or written.
         LabelConflict: one label stands for two recipes among the roots.
+        DriftRefused: there is drift, and the policy is `strict`.
         Interrupted: Ctrl-C; what was committed stays, and a second evaluation goes on from there.
     """
     settings = Settings.read()
@@ -74,32 +81,42 @@ def evaluate(
         settings,
         watch if watch is not None else lambda event: None,
         keep_failures=keep_failures,
+        drift=labels.check_policy(drift),
         target=target,
         note=note,
         verify_sample=verify_sample,
     )
-    found.run(
-        lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler), drift
-    )
-    outcomes = tuple(found.outcome(expression) for expression in expressions)
+    found.run(lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler))
+    outcomes = tuple(map(found.outcome, found.roots))
     return outcomes[0] if len(roots) == 1 and isinstance(roots[0], Expression) else outcomes
 
 
-def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = False) -> Plan:
+def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = False, drift: Policy = "advise") -> Plan:
     """What `evaluate` would do now, and why; nothing is run and nothing written.
 
     Args:
         roots: expressions, or grids of them.
         store: where results are looked up.
         keep_failures: as for `evaluate`.
+        drift: as for `evaluate`; what it would find is among what the plan says.
+
+    Raises:
+        LabelConflict: one label stands for two recipes among the roots.
+        DriftRefused: there is drift, and the policy is `strict`.
     """
     settings = Settings.read()
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     opened.check()
     expressions = tuple(found for root in roots for found in contents(root))
     labels.check_unique(expressions)
+    drifts = labels.drifts(opened, expressions)
+    if labels.check_policy(drift) == "use-recorded":
+        expressions = labels.recorded(expressions, drifts)
     resolution = Resolution(expressions, opened, keep_failures=keep_failures)
-    return plan_of(resolution, explain(resolution))
+    code = code_drift(resolution).changed
+    if drift == "strict" and (drifts or code):
+        raise labels.DriftRefused(drifts, code)
+    return attrs.evolve(plan_of(resolution, explain(resolution)), drifts=tuple(drifts), code=code)
 
 
 __all__ = ["Interrupted", "Plan", "evaluate", "plan"]

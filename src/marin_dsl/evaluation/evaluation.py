@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -14,6 +14,7 @@ import attrs
 from marin_dsl import labels, provenance
 from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.evaluation import announcements
+from marin_dsl.evaluation.drifting import Drifting
 from marin_dsl.evaluation.elsewhere import Elsewhere
 from marin_dsl.evaluation.evaluation_settings import Policy, Watch
 from marin_dsl.evaluation.event_log import EventLog
@@ -21,13 +22,11 @@ from marin_dsl.evaluation.executors import Executor
 from marin_dsl.evaluation.recording import Recorder
 from marin_dsl.evaluation.retries import Retries
 from marin_dsl.expression import Expression
-from marin_dsl.expression.annotations import Label
 from marin_dsl.expression.keys import volatile_key
 from marin_dsl.expression.pickling import rebuilt
-from marin_dsl.lineage.difference import differences, leaves
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Ok, Outcome
-from marin_dsl.planning.explanation import baseline, explain, recorded_definitions
+from marin_dsl.planning.explanation import baseline, explain
 from marin_dsl.planning.node import Node
 from marin_dsl.planning.resolution import Resolution
 from marin_dsl.quantities import short_digest
@@ -53,12 +52,12 @@ class Evaluation:
         watch: Watch,
         *,
         keep_failures: bool,
+        drift: Policy,
         target: str,
         note: str = "",
         verify_sample: float = 0.0,
     ) -> None:
-        self.roots, self.store, self.settings, self.watch, self.target = roots, store, settings, watch, target
-        self.note = note
+        self.store, self.settings, self.watch, self.target, self.note = store, settings, watch, target, note
         self.started = datetime.datetime.now().astimezone()
         at = self.started.astimezone(datetime.UTC)
         self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
@@ -70,28 +69,37 @@ class Evaluation:
         self.recorder = Recorder(store)
         self.elsewhere = Elsewhere(store, self.id, settings.lease)
         store.check()
-        self.resolution = Resolution(roots, store, keep_failures=keep_failures, run=self.id, sample=verify_sample)
+        self.drift = Drifting(store, roots, drift)
+        self.roots = self.drift.wanted
+        self.resolution = Resolution(self.roots, store, keep_failures=keep_failures, run=self.id, sample=verify_sample)
+        self.drift.look(self.resolution)
         self.planned = explain(self.resolution)
 
-    def run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+    def run(self, start: Callable[[Emit], Executor]) -> None:
         """Run what is missing, then record labels and the end of the run."""
         try:
-            self._run(start, drift)
+            self._run(start)
         finally:
             self.log.close()
 
-    def _run(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
+    def _run(self, start: Callable[[Emit], Executor]) -> None:
         self._told = len(self.resolution.found)
         self.emit(announcements.planned(self.id, self.resolution, self.planned))
+        for event in (*self.drift.events(), *announcements.stand_ins(self.resolution)):
+            self.emit(event)
         missing = bool(self.resolution.ready)
         if missing:
-            self._run_missing(start, drift)
+            self._run_missing(start)
         else:
             self._note_served()
-        if missing or not self._recorded():
-            self._record_end(drift, missing)
+        if self.drift.served and not missing:
+            with contextlib.suppress(StoreUnavailable):
+                self._record_start()
+                self._record_end(missing=True)
+        elif missing or not self._recorded():
+            self._record_end(missing)
         else:
-            self._report_drift(drift)
+            self._move_labels()
         counts, outcomes = self.resolution.counts(), self._outcomes()
         self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
@@ -104,12 +112,8 @@ class Evaluation:
         with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
             self._note_decided(unless_known=True)
 
-    def _run_missing(self, start: Callable[[Emit], Executor], drift: Policy) -> None:
-        self.store.check(writing=True)
-        environment = provenance.environment(self.settings.project)
-        stored = self.store.put(environment)
-        self.environment = format_digest(stored.digest)
-        self._record_start(stored, drift)
+    def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
+        self._record_start()
         self.log.begin()
         self._note_decided()
         executor = start(self.emit)
@@ -273,7 +277,10 @@ class Evaluation:
 
     # Records
 
-    def _record_start(self, environment: StoredValue, drift: Policy) -> None:
+    def _record_start(self) -> None:
+        self.store.check(writing=True)
+        environment = self.store.put(provenance.environment(self.settings.project))
+        self.environment = format_digest(environment.digest)
         record = {
             "run": self.id,
             "target": self.target,
@@ -283,15 +290,15 @@ class Evaluation:
             "environment": environment.as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
-            "drift": drift,
+            "drift": self.drift.policy,
             "owner": attrs.asdict(Owner.here(self.id)),
             "reasons": {format_digest(key): reason for key, reason in self.planned.items()},
         }
         self.store.add(f"runs/{self.id}/start", record)
 
-    def _record_end(self, drift: Policy, missing: bool) -> None:
+    def _record_end(self, missing: bool) -> None:
         self.store.check(writing=True)
-        self._report_drift(drift)
+        self._move_labels()
         for root in self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
@@ -305,23 +312,15 @@ class Evaluation:
     def _outcomes(self) -> dict[str, str]:
         return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
 
-    def _report_drift(self, drift: Policy) -> None:
-        for label, root in _labelled(self.roots):
-            entry = labels.current(self.store, label)
-            moves = drift == "accept" or label.moves
+    def _move_labels(self) -> None:
+        """Record what labels stand for; where somebody else came first, drift is told."""
+        for root in self.roots:
             node = self.resolution.nodes[root.key]
-            if entry is None or (moves and (entry.recipe, entry.value.digest) != (root.key, node.digest)):
-                if node.digest is not None:
-                    labels.move(self.store, label, root.key, self._input(node), self.id)
-            elif entry.recipe != root.key:
-                changes = differences(
-                    entry.recipe,
-                    root.key,
-                    self.store.recipe,
-                    self.store.recipe,
-                    lambda key, record: recorded_definitions(self.store, record),
-                )
-                self.emit({"event": "drift", "label": str(label), "since": entry.since, "lines": list(leaves(changes))})
+            if root.label is None or node.digest is None or not self.drift.moves(root, node.digest):
+                continue
+            drift = self.drift.move(root, self._input(node), self.id)
+            if drift is not None:
+                self.emit(announcements.drifted(drift, self.drift.policy))
 
     def outcome(self, expression: Expression[Any]) -> Outcome:
         """What became of a root."""
@@ -332,12 +331,6 @@ class Evaluation:
         digest = node.digest
         assert digest is not None
         return Ok(digest=format_digest(digest), load=lambda: self.resolution.load(node))
-
-
-def _labelled(roots: tuple[Expression[Any], ...]) -> Iterator[tuple[Label, Expression[Any]]]:
-    for root in roots:
-        if root.label is not None:
-            yield root.label, root
 
 
 def _root_record(root: Expression[Any]) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
+from marin_dsl.labels.drift import Policy
 from marin_dsl.store import Store
 
-Policy = Literal["advise", "accept"]
 Watch = Callable[[dict[str, Any]], None]
 """Is told what happens during an evaluation: events, each a dict with its kind under `event`."""
 

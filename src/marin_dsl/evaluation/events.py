@@ -197,13 +197,51 @@ class Conflicted(Event):
 
 @attrs.frozen(kw_only=True)
 class Drifted(Event):
-    """A label was recorded for another recipe than the one that was evaluated."""
+    """A label was recorded for another recipe than the one that is wanted.
+
+    Attributes:
+        label: the label.
+        since: since when it stands for what it does.
+        lines: what differs.
+        code: the lines of unified diffs.
+        headline: what it stands for, in one line.
+        policy: what the run does about it.
+    """
 
     kinds: ClassVar = ("drift",)
 
     label: str
     since: str = ""
     lines: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    code: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    headline: str = ""
+    policy: str = "advise"
+
+
+@attrs.frozen(kw_only=True)
+class CodeDrifted(Event):
+    """The code of an operator changed though its version did not, and values that it made are served."""
+
+    kinds: ClassVar = ("code drift",)
+
+    operator: str
+    version: str
+    title: str
+    headline: str = ""
+    code: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+
+
+@attrs.frozen(kw_only=True)
+class Same(Event):
+    """A value is served since somebody said that the expression stands for another one, the old one."""
+
+    kinds: ClassVar = ("same",)
+
+    title: str
+    old: str
+    by: str = ""
+    since: str = ""
+    why: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -241,6 +279,8 @@ _ALL = (
     Settled,
     Conflicted,
     Drifted,
+    CodeDrifted,
+    Same,
     Interrupted,
     Finished,
 )

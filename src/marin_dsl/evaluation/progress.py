@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +16,7 @@ from rich.text import Text
 from marin_dsl.evaluation.estimate import remaining
 from marin_dsl.evaluation.events import (
     Active,
+    CodeDrifted,
     Conflicted,
     Drifted,
     Elsewhere,
@@ -24,6 +25,7 @@ from marin_dsl.evaluation.events import (
     Interrupted,
     Logged,
     Retried,
+    Same,
     Settled,
     Started,
     State,
@@ -111,6 +113,12 @@ class Report:
                 self._say(f"  [red]≠ {escape(event.title)}[/]  came to {escape(event.found)}; {kept} (marin doctor)")
             case Drifted():
                 self._tell_drift(event)
+            case CodeDrifted():
+                self._say(f"[yellow]{escape(event.headline)}; served: {escape(event.title)}[/]")
+                self._tell_code(event.code)
+            case Same():
+                why = f"{event.by}, {event.since}: {event.why}"
+                self._say(f"  [green]≡[/] {escape(event.title)} stands for {escape(event.old)}  [dim]{escape(why)}[/]")
             case Interrupted():
                 self.close()
                 self._say("[yellow]interrupted: what is finished stays, and the next run goes on from there[/]")
@@ -126,10 +134,18 @@ class Report:
             self._live.start()
 
     def _tell_drift(self, event: Drifted) -> None:
-        label, since = escape(event.label), event.since
-        self._say(f"[yellow]{label} was recorded for another recipe ({since}) and stays; --accept moves it:[/]")
+        headline = event.headline or f"{event.label} was recorded for another recipe ({event.since})"
+        does = "and stays; --accept moves it, --use-recorded serves what it stands for:"
+        if event.policy == "use-recorded":
+            does = "and what it stands for is served:"
+        self._say(f"[yellow]{escape(headline)} {does}[/]")
         for line in event.lines:
             self._say(f"  [yellow]≠[/] {escape(line)}")
+        self._tell_code(event.code)
+
+    def _tell_code(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._say(f"    [dim]{escape(line)}[/]")
 
     def _summary(self, event: Finished) -> str:
         found = self.state.counts

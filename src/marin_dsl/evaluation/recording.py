@@ -48,11 +48,11 @@ class Recorder:
 
     def call(self, node: Node) -> None:
         """Record the call that an expression led to."""
-        if node.call is not None and node.how != "hit" and node.led != (node.call, node.volatile):
-            node.led = node.call, node.volatile
+        if node.call is not None and node.how != "hit" and node.led != (node.call, node.volatile, node.made_by):
+            node.led = node.call, node.volatile, node.made_by
             if node.call == node.expression.key:
                 return  # a call without inputs is known by its recipe key
-            self.store.put_call(node.expression.key, node.call, volatile=node.volatile)
+            self.store.put_call(node.expression.key, node.call, volatile=node.volatile, made_by=node.made_by)
 
     def _recipe(self, expression: Expression[Any], record: dict[str, Any], unless_known: bool) -> None:
         self._recorded.add(expression.key)

@@ -24,7 +24,13 @@ class NotAPage(TypeError):
     """The value of an expression that is to be rendered is no page."""
 
 
-def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site: Path, store: Store) -> list[Path]:
+def publish(
+    expressions: Sequence[Expression[Any]],
+    pages: Sequence[Page],
+    site: Path,
+    store: Store,
+    recipes: Mapping[bytes, bytes] | None = None,
+) -> list[Path]:
     """Render evaluated pages with their evidence into a folder, with an index; the files of the pages.
 
     Args:
@@ -32,6 +38,7 @@ def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site:
         pages: their values.
         site: folder of the pages, made if need be.
         store: where they were evaluated.
+        recipes: recipe keys of expressions whose value is that of another one, and of which.
 
     Raises:
         NotAPage: a value is no page.
@@ -41,7 +48,7 @@ def publish(expressions: Sequence[Expression[Any]], pages: Sequence[Page], site:
     for expression, page in zip(expressions, pages, strict=True):
         if not isinstance(page, Page):
             raise NotAPage(f"the value of {expression!r} is a {type(page).__name__}: a page operator returns a Page")
-        evidence = collect(store, page, expression.key)
+        evidence = collect(store, page, (recipes or {}).get(expression.key, expression.key))
         if expression.label is not None:
             evidence = attrs.evolve(evidence, label=str(expression.label))
         rendered[_free(_slug(expression, page), expression, rendered)] = (page, evidence)

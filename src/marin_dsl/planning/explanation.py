@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marin_dsl import labels
-from marin_dsl.encoding import LeafMissing
 from marin_dsl.expression import Expression
+from marin_dsl.labels.drift import recorded_definitions
 from marin_dsl.lineage.difference import Change, differences, reasons
 from marin_dsl.operator import Operator
 from marin_dsl.planning.node import Node
 from marin_dsl.planning.resolution import Resolution
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import Store
 
 
 def explain(resolution: Resolution) -> dict[bytes, str]:
@@ -57,16 +57,6 @@ def _definitions(resolution: Resolution, key: bytes, record: Mapping[str, Any]) 
     if node is not None and isinstance(node.expression.operator, Operator):
         return node.expression.operator.code.listing
     return recorded_definitions(resolution.store, record)
-
-
-def recorded_definitions(store: Store, record: Mapping[str, Any]) -> Mapping[str, str]:
-    """The code of a recorded expression's operator; empty when it was not recorded, or is gone."""
-    listing = record["operator"].get("listing")
-    try:
-        found: Mapping[str, str] = store.get(StoredValue.from_record(listing)) if listing else {}
-    except LeafMissing:
-        return {}
-    return found
 
 
 def _unchanged(store: Store, node: Node) -> str:

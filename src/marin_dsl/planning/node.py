@@ -35,7 +35,11 @@ class Node:
         culprits: the nodes that stand behind `because`.
         call: its call key, once its inputs are known.
         over_failure: whether its value was made from the outcome of something that failed (see `attempt`).
-        led: the call that it led to when it was evaluated last, and whether that was volatile; None if it never was.
+        led: the call that it led to when it was evaluated last, whether that was volatile, and what code made it; None
+            if it never was.
+        made_by: what stands for the code of the versioned operators that its value is made by (see `plan.code_drift`);
+            None where that was not recorded.
+        stands_for: why its value is that of another expression, if somebody said so (see `labels.same`).
         volatile: whether its value was made from something that is asked for anew in each run.
         verifies: whether it has a result, and runs anew to be compared with that.
         continuation: the node whose outcome is its own, for one that goes on with another expression.
@@ -53,7 +57,9 @@ class Node:
     culprits: tuple[Node, ...] = ()
     call: bytes | None = None
     over_failure: bool = False
-    led: tuple[bytes, bool] | None = None
+    led: tuple[bytes, bool, bytes | None] | None = None
+    made_by: bytes | None = None
+    stands_for: dict[str, str] | None = None
     volatile: bool = False
     verifies: bool = False
     continuation: Node | None = None

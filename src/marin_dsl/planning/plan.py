@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from marin_dsl.expression.inline import Choice
+from marin_dsl.labels.drift import CodeDrift, Drift
 from marin_dsl.planning.node import How
 from marin_dsl.planning.resolution import Resolution
 
@@ -22,6 +23,8 @@ class Plan:
         skipped: titles of those that would be skipped.
         deciding: titles of those of which it is not known yet what they go on with, so that more may follow.
         reasons: why each of the `runs` would run.
+        drifts: labels of roots that stand for other recipes.
+        code: operators whose code changed though their version did not, and whose values are served.
     """
 
     hits: tuple[str, ...]
@@ -30,10 +33,13 @@ class Plan:
     skipped: tuple[str, ...]
     deciding: tuple[str, ...]
     reasons: Mapping[bytes, str]
+    drifts: tuple[Drift, ...] = ()
+    code: tuple[CodeDrift, ...] = ()
 
     def __str__(self) -> str:
         then = [f"  then what {title} goes on with" for title in self.deciding]
-        return "\n".join([self.counts, *(self._line(*run) for run in self.runs), *then])
+        drift = map(str, (*self.drifts, *self.code))
+        return "\n".join([self.counts, *(self._line(*run) for run in self.runs), *then, *drift])
 
     @property
     def counts(self) -> str:

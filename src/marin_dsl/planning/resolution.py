@@ -19,6 +19,7 @@ from marin_dsl.expression.keys import drawn, recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
 from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed
+from marin_dsl.planning.code_drift import code_of, composed
 from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue
@@ -113,6 +114,7 @@ class Resolution:
         if record is None or (record["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
         node.how, node.call, node.over_failure = "hit", call, record["over_failure"]
+        node.made_by, node.stands_for = None if node.led is None else node.led[2], record.get("stands_for")
         node.stored(StoredValue.from_record(record["value"]))
         return True
 
@@ -121,9 +123,10 @@ class Resolution:
         call = node.expression.key
         record = self.store.result(call)
         if record is None:
-            node.led = (call, False) if self.store.recipe(call) is not None else None
+            node.led = (call, False, None) if self.store.recipe(call) is not None else None
             return False
-        node.how, node.call, node.led = "hit", call, (call, False)
+        node.how, node.call, node.led = "hit", call, (call, False, None)
+        node.made_by, node.stands_for = composed(code_of(node.expression, record), ()), record.get("stands_for")
         node.stored(StoredValue.from_record(record["value"]))
         return True
 
@@ -156,6 +159,7 @@ class Resolution:
             data = [self.nodes[reference.key] for reference in node.expression.references]
             node.over_failure = any(found.over_failure or found.outcome() is not None for found in data)
             node.volatile = any(found.volatile for found in data)
+            node.made_by = composed(code_of(node.expression), [found.made_by for found in data])
         of_outcome = isinstance(operator, InlineFunction | Choice) and operator.of_outcome
         without = [found for found in (waits if of_outcome else inputs) if found.outcome() is not None]
         if without:
@@ -178,6 +182,8 @@ class Resolution:
         node.verifies = record is not None and drawn(node.call, self.run, self.sample)
         if record is not None and not node.verifies:
             node.how = "cutoff"
+            below = [self.nodes[reference.key].made_by for reference in node.expression.references]
+            node.made_by = composed(code_of(node.expression, record), below)
             node.stored(StoredValue.from_record(record["value"]))
             return
         if self.keep_failures and not node.verifies and self._kept(node, node.call):

@@ -343,20 +343,33 @@ class Store:
         led = self.led_to(key)
         return None if led is None else led[0]
 
-    def led_to(self, key: bytes) -> tuple[bytes, bool] | None:
-        """The same, and whether something under the recipe is asked for anew in each run, so that this may change."""
+    def led_to(self, key: bytes) -> tuple[bytes, bool, bytes | None] | None:
+        """The same, whether something under the recipe is asked for anew in each run, and what code it was made by.
+
+        What is asked for anew may change the call. The code is None where it was not recorded.
+        """
         record = self.read(_place("recipes", key, ".call"))
         if record is not None:
-            return parse_digest(record["call"]), record.get("volatile", False)
+            made_by = record.get("made_by")
+            code = None if made_by is None else bytes.fromhex(made_by)
+            return parse_digest(record["call"]), record.get("volatile", False), code
         recipe = self.recipe(key)
         # A call without inputs is known by its recipe key.
         alone = recipe is not None and recipe.get("references") == [] and not recipe["operator"]["inline"]
-        return (key, False) if alone else None
+        return (key, False, None) if alone else None
 
-    def put_call(self, key: bytes, call: bytes, *, volatile: bool = False) -> None:
-        """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew."""
-        record = write_record({"call": format_digest(call), "volatile": volatile})
-        self.files.replace(_place("recipes", key, ".call"), (record,))
+    def put_call(self, key: bytes, call: bytes, *, volatile: bool = False, made_by: bytes | None = None) -> None:
+        """Record which call a recipe leads to; the latest wins, for an ancestor may have been computed anew.
+
+        Args:
+            key: recipe key.
+            call: call key.
+            volatile: something under the recipe is asked for anew in each run.
+            made_by: what stands for the code of the versioned operators that made the value.
+        """
+        record = {"call": format_digest(call), "volatile": volatile}
+        record |= {} if made_by is None else {"made_by": made_by.hex()}
+        self.files.replace(_place("recipes", key, ".call"), (write_record(record),))
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""

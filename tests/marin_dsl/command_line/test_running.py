@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl import provenance
-from tests.marin_dsl.command_line.project import document, marin, write_module
+from tests.marin_dsl.command_line.project import MODULE, document, marin, write_module
 
 
 def test_run_prints_outcomes_and_exits_0_when_all_is_well(project):
@@ -133,6 +133,62 @@ def test_accept_moves_a_label():
     assert "≠ double(n=2): n 1 → 2" in drifted.output
     assert "was recorded for another" not in marin("run", "wrong:x", "--debug", "--accept").output
     assert "was recorded for another" not in marin("run", "wrong:x", "--debug").output
+
+
+def drifted_module():
+    write_module("wrong", "from experiment import double\nx = double(1).named('a', '1')\n")
+    marin("run", "wrong:x", "--debug")
+    write_module("wrong", "from experiment import double\nx = double(2).named('a', '1')\n")
+
+
+def test_what_a_label_stands_for_is_served_in_the_place_of_what_drifted():
+    drifted_module()
+    done = marin("run", "wrong:x", "--debug", "--use-recorded")
+    assert done.exit_code == 0
+    assert "a@1 was recorded for another recipe" in done.output
+    assert "and what it stands for is served:" in done.output
+    assert "0 nodes run" in done.output
+    assert document("log")["runs"][0]["drift"] == "use-recorded"
+    assert document("plan", "wrong:x", "--use-recorded")["run"] == []
+
+
+@pytest.mark.parametrize("words", [("run", "wrong:x", "--debug"), ("plan", "wrong:x"), ("page", "wrong:x", "--debug")])
+def test_a_strict_command_ends_with_1_before_anything_runs(words):
+    drifted_module()
+    done = marin(*words, "--strict")
+    assert done.exit_code == 1
+    assert done.output.startswith("marin: drift, so nothing was run:\na@1 was recorded for another recipe")
+    assert "≠ double(n=2): n 1 → 2" in done.output
+    assert len(document("log")["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "experiment:good"), ("plan", "experiment:good"), ("page", "experiment:page")]
+)
+def test_policies_exclude_each_other(words):
+    done = marin(*words, "--accept", "--strict")
+    assert done.exit_code == 2
+    assert "--accept and --strict exclude each other; choose one of them" in done.output
+
+
+def test_an_edit_to_a_versioned_operator_is_told_and_can_be_accepted():
+    marin("run", "experiment:good", "--debug")
+    write_module("experiment", MODULE.replace("return 2 * n", "return n + n"))
+    done = marin("run", "experiment:good", "--debug")
+    assert "the code of experiment.double changed and its version 1 did not; served: double" in done.output
+    assert "-    return 2 * n" in done.output
+    assert "+    return n + n" in done.output
+    assert "    -    return 2 * n" in marin("plan", "experiment:good").output
+    assert marin("run", "experiment:good", "--debug", "--strict").exit_code == 1
+    assert "changed" not in marin("run", "experiment:good", "--debug", "--accept").output
+    assert "changed" not in marin("run", "experiment:good", "--debug", "--strict").output
+
+
+def test_a_page_of_what_is_recorded_shows_the_evidence_of_that(evaluated):
+    write_module("experiment", MODULE.replace('"A page"', '"Edited"'))
+    done = marin("page", "experiment:page", "--debug", "--use-recorded", "--site", "out")
+    assert done.exit_code == 0, done.output
+    assert "A page" in (evaluated / "out" / "a-page.html").read_text()
 
 
 def test_page_writes_pages_with_an_index_and_says_where(project):

@@ -1,17 +1,14 @@
-"""Labels: what can be one, and what their log says."""
+"""What can be a label, and what one label stands for in one run."""
 
 from __future__ import annotations
-
-import datetime
-import getpass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_dsl import Store, op
+from marin_dsl import op
 from marin_dsl.expression.annotations import Label
-from marin_dsl.labels import LabelConflict, check_label, check_unique, current, move
+from marin_dsl.labels import LabelConflict, check_label, check_unique, read_label
 
 
 @op(version="1")
@@ -34,7 +31,7 @@ def test_labels_of_the_usual_kinds(name, version):
         ("ä", "1", "name"),
         ("a@b", "1", "name"), (3, "1", "name"), ("a\n", "1", "name"),
         ("a", "", "version"), ("a", "1/2", "version"), ("a", "1..2", "version"), ("a", 1.0, "version"),
-        ("a", "V1", "version"),
+        ("a", "V1", "version"), ("a.", "1", "name"), ("a./b", "1", "name"), ("a", "1.", "version"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_label_says_what_is_allowed(name, version, what):
@@ -44,39 +41,29 @@ def test_what_cannot_be_a_label_says_what_is_allowed(name, version, what):
         f(1).named(name, version)
 
 
+@pytest.mark.parametrize("name", ["con", "runs/aux", "nul.txt/a", "com1"])
+def test_a_name_that_is_a_device_somewhere_is_refused(name):
+    with pytest.raises(ValueError, match=r"cannot be the name of a label: `.*` is the name of a device on"):
+        f(1).named(name, "1.0")
+
+
 @given(st.text(alphabet="ab./-_@ A\\", max_size=6), st.text(alphabet="1./-_@ A\\", max_size=4))
 def test_a_label_never_leaves_its_folder(name, version):
     try:
         label = check_label(name, version)
     except ValueError:
         return
+    assert label.name.casefold() == label.name, "two labels are two folders on a disk that folds case"
     parts = f"labels/{label.name}/@{label.version}".split("/")
-    assert all(part not in ("", ".", "..") and "\\" not in part for part in parts)
+    assert all(part not in ("", ".", "..") and "\\" not in part and not part.endswith(".") for part in parts)
+    assert [part for part in parts if part.startswith("@")] == parts[-1:], "no version is a folder of another name"
+    assert read_label(str(label)) == label
 
 
-def test_a_log_is_appended_to_and_its_last_line_counts(tmp_path):
-    store, label = Store(tmp_path), Label("a/b", "1.0")
-    assert current(store, label) is None
-    first = move(store, label, f(1).key, store.put(1), "run-1")
-    assert first.number == 1
-    second = move(store, label, f(2).key, store.put(2), "run-2")
-    assert current(store, label) == second
-    assert second.number == 2
-    assert second.recipe == f(2).key
-    assert store.get(second.value) == 2
-    assert datetime.datetime.fromisoformat(second.since).tzinfo is not None
-    assert store.read("labels/a/b/@1.0/000001.json")["run"] == "run-1"
-    assert current(store, Label("a", "b")) is None, "a@b is not a folder of a/b"
-
-
-def test_a_user_without_a_name_can_move_a_label(tmp_path, monkeypatch):
-    def nobody():
-        raise KeyError("getpwuid(): uid not found: 1234")
-
-    monkeypatch.setattr(getpass, "getuser", nobody)
-    store = Store(tmp_path)
-    move(store, Label("a", "1"), f(1).key, store.put(1), "run")
-    assert Store(tmp_path).read("labels/a/@1/000001.json")["by"] == "unknown"
+@pytest.mark.parametrize("text", ["a", "", 3, None])
+def test_what_is_no_label_says_how_one_is_written(text):
+    with pytest.raises(ValueError, match=r"is no label: write name@version, such as first-model@1.0"):
+        read_label(text)
 
 
 def test_one_label_may_stand_twice_for_one_recipe_and_never_for_two():

@@ -1,0 +1,158 @@
+"""Code drift: a value is served though the code of a versioned operator that made it has changed since.
+
+The version is the identity of such an operator, so that an edit runs nothing again. What is looked at are the operators
+of the graph as it was built: all that is below what is served when a run begins, through parts, arithmetic and the
+like, and not through choices or what operators returned, of which the graph does not know. Each recipe's pointer to its
+call says by which code the value was made, in one digest for all that is below (as in a Merkle tree), so that a root
+whose code is what it was costs no look-up more; where it is not, the changed operators are found by following what
+differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from marin_dsl.code_identity import diff
+from marin_dsl.encoding import parse_digest
+from marin_dsl.expression import Expression, walk
+from marin_dsl.expression.inline import Choice, InlineOperator
+from marin_dsl.expression.recipe import title
+from marin_dsl.labels.drift import CodeDrift, recorded_definitions
+from marin_dsl.operator import Operator
+
+if TYPE_CHECKING:
+    from marin_dsl.planning.resolution import Resolution
+
+LOOK_UPS = 1_000
+"""Expressions that are looked at, at most, to find what changed."""
+
+
+def code_of(expression: Expression[Any], record: Mapping[str, Any] | None = None) -> bytes:
+    """The digest of the code of an expression's operator, if that has a version; else nothing.
+
+    Args:
+        expression: the expression.
+        record: of a result, whose code is meant then instead of that which is here.
+    """
+    operator = expression.operator
+    if not isinstance(operator, Operator) or operator.version is None:
+        return b""
+    return operator.code.digest if record is None else parse_digest(record["operator"]["code"])
+
+
+def composed(code: bytes, below: Iterable[bytes | None]) -> bytes | None:
+    """What stands for the code of an expression and of all below it; None if something of it is not known.
+
+    >>> composed(b"", [b"", b""])
+    b''
+    """
+    parts = list(below)
+    if None in parts:
+        return None
+    known = [code, *(part for part in parts if part is not None)]
+    if not any(known):
+        return b""
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in known)).digest()
+
+
+@attrs.frozen
+class Found:
+    """What the search for changed code came to.
+
+    Attributes:
+        changed: the operators whose code changed though their version did not.
+        served: the values that are served although, with the code that they are to be taken as made by if that is fine.
+        whole: nothing was left out.
+    """
+
+    changed: tuple[CodeDrift, ...] = ()
+    served: tuple[tuple[bytes, bytes, bool, bytes], ...] = ()
+    whole: bool = True
+
+
+def code_drift(resolution: Resolution) -> Found:
+    """The operators whose code changed though their version did not, below whatever the store has.
+
+    Args:
+        resolution: what was found in the store.
+    """
+    served = [node for node in resolution.nodes.values() if node.how in ("hit", "cutoff") and node.made_by is not None]
+    now = _codes([node.expression for node in served])
+    differing = [node.expression for node in served if now[node.expression.key] not in (None, node.made_by)]
+    if not differing:
+        return Found()
+    search = _Search(resolution, now)
+    search.below(differing)
+    return Found(tuple(search.changed.values()), tuple(search.served), len(search.seen) < LOOK_UPS)
+
+
+def _codes(roots: Iterable[Expression[Any]]) -> dict[bytes, bytes | None]:
+    """What stands for the code as it is here, of each expression with all that is below it."""
+    now: dict[bytes, bytes | None] = {}
+    for found in walk(*roots):
+        chosen = isinstance(found.operator, Choice)
+        now[found.key] = None if chosen else composed(code_of(found), [now[each.key] for each in found.references])
+    return now
+
+
+@attrs.define(eq=False)
+class _Search:
+    resolution: Resolution
+    now: dict[bytes, bytes | None]
+    changed: dict[bytes, CodeDrift] = attrs.field(factory=dict)
+    served: list[tuple[bytes, bytes, bool, bytes]] = attrs.field(factory=list)
+    seen: set[bytes] = attrs.field(factory=set)
+
+    def below(self, roots: Iterable[Expression[Any]]) -> None:
+        """Follow what was made by other code than there is now, down to the operators that changed."""
+        stack = list(roots)
+        while stack and len(self.seen) < LOOK_UPS:
+            expression = stack.pop()
+            if expression.key in self.seen or not self.now[expression.key]:
+                continue
+            self.seen.add(expression.key)
+            if isinstance(expression.operator, InlineOperator) or self._differs(expression):
+                stack.extend(reversed(expression.references))
+
+    def _differs(self, expression: Expression[Any]) -> bool:
+        """Whether a call was made by other code; a change of its own operator is noted."""
+        node, now = self.resolution.nodes.get(expression.key), self.now[expression.key]
+        store = self.resolution.store
+        led = store.led_to(expression.key)
+        if node is not None and node.how == "cutoff" and node.call is not None:
+            led = node.call, node.volatile, node.made_by
+        record = None if led is None or led[2] == now else store.result(led[0])
+        if led is None or record is None or now is None:
+            return False
+        call, volatile, made_by = led
+        # Not recorded is the code of a call without inputs (its result says it), and that of earlier versions of this.
+        if made_by is None and (expression.references or composed(code_of(expression, record), ()) == now):
+            return False
+        self.served.append((expression.key, call, volatile, now))
+        if code_of(expression, record) != code_of(expression):
+            self._note(expression, record)
+        return True
+
+    def _note(self, expression: Expression[Any], record: Mapping[str, Any]) -> None:
+        operator, store = expression.operator, self.resolution.store
+        assert isinstance(operator, Operator)
+        if operator.identity in self.changed and self.changed[operator.identity].diff:
+            return
+        recipe = store.recipe(expression.key)
+        known = recipe is not None and recipe["operator"].get("code") == record["operator"]["code"]
+        before = recorded_definitions(store, recipe) if recipe is not None and known else {}
+        text = diff(before, operator.code.listing) if before else ""
+        drift = CodeDrift(operator.name, str(operator.version), title(expression), text)
+        self.changed[operator.identity] = drift
+
+
+def accept(resolution: Resolution, found: Found) -> None:
+    """Take it that the code as it is now would make the same values, so that nothing is said of it again."""
+    for key, call, volatile, made_by in found.served:
+        resolution.store.put_call(key, call, volatile=volatile, made_by=made_by)
+        if key in resolution.nodes:
+            resolution.nodes[key].made_by = made_by

@@ -1,0 +1,199 @@
+"""Code drift: edits to operators whose identity is their version."""
+
+from __future__ import annotations
+
+import pytest
+
+from marin_dsl import Store, evaluate, op, plan, provenance, when
+from marin_dsl.labels import DriftRefused
+
+
+@pytest.fixture(autouse=True)
+def _quick_environment(monkeypatch):
+    monkeypatch.setattr(provenance, "environment", lambda project: {"python": "3"})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def leaf_of(edition: int):
+    if edition == 1:
+
+        @op(name="test.leaf", version="1")
+        def leaf(n: int) -> int:
+            return n
+    else:
+
+        @op(name="test.leaf", version="1")
+        def leaf(n: int) -> int:
+            return n + 0 * 1
+
+    return leaf
+
+
+def twice_of(edition: int):
+    if edition == 1:
+
+        @op(name="test.twice", version="1")
+        def twice(n: int) -> int:
+            return 2 * n
+    else:
+
+        @op(name="test.twice", version="1")
+        def twice(n: int) -> int:
+            return n + n
+
+    return twice
+
+
+@op(version="1")
+def plus(n: int, m: int = 1) -> int:
+    return n + m
+
+
+@op(name="test.unversioned")
+def unversioned(n: int) -> int:
+    return n
+
+
+def run(root, store, **settings):
+    told = []
+    outcome = evaluate(root, store=store, debug=True, watch=told.append, **settings)
+    ran = next(event["ran"] for event in told if event["event"] == "finished")
+    return outcome.value, ran, [event for event in told if event["event"] == "code drift"]
+
+
+def looks_at(store):
+    found: list[str] = []
+    read = store.files.read
+    store.files.read = lambda path: found.append(path) or read(path)
+    return found
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        lambda edition: twice_of(edition)(1),
+        lambda edition: twice_of(edition)(plus(1)),
+        lambda edition: plus(twice_of(edition)(plus(1))),
+        lambda edition: unversioned(plus(twice_of(edition)(1) + 1)),
+        lambda edition: plus(plus(plus(twice_of(edition)(unversioned(1))))) * 2,
+    ],
+)
+def test_an_edit_at_any_depth_is_reported_with_a_diff_and_the_value_is_served(graph, store):
+    value, _, told = run(graph(1), store)
+    assert told == []
+    for _ in range(2):
+        again, ran, (told,) = run(graph(2), store)
+        assert (again, ran) == (value, 0)
+        assert told["headline"] == "the code of test.twice changed and its version 1 did not"
+        assert told["title"].startswith("twice")
+        assert any(line.startswith("-") and "2 * n" in line for line in told["code"])
+        assert any(line.startswith("+") and "n + n" in line for line in told["code"])
+    assert run(graph(1), store)[2] == [], "what is edited back is no drift"
+
+
+def test_code_that_is_what_it_was_costs_no_look_up_more(store):
+    root = plus(plus(twice_of(1)(plus(1))))
+    run(root, store)
+    looks = looks_at(store)
+    plan(root, store=store)
+    assert sum(path.startswith("recipes/") for path in looks) == 1
+    assert sum(path.startswith("results/") for path in looks) == 1
+
+
+def test_a_strict_run_fails_before_anything_runs(store):
+    run(twice_of(1)(1), store)
+    expected = (
+        r"(?s)drift, so nothing was run:\nthe code of test.twice changed and its version 1 did not; served: "
+        r"twice\(n=1\).*another version of the operator runs it anew, accept takes the values as made by this code"
+    )
+    for ask in (plan, evaluate):
+        with pytest.raises(DriftRefused, match=expected):
+            ask(plus(twice_of(2)(1)), store=store, drift="strict")
+    assert store.recipe(plus(twice_of(2)(1)).key) is None
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_code_that_is_accepted_is_not_told_again(deep, store):
+    def graph(edition):
+        return plus(plus(twice_of(edition)(plus(1) if deep else 1)))
+
+    run(graph(1), store)
+    assert run(graph(2), store, drift="accept")[1:] == (0, [])
+    assert run(graph(2), store, drift="strict")[1:] == (0, [])
+    above = plus(graph(2), 5)
+    assert run(above, store, drift="strict")[1:] == (1, [])
+    assert run(above, store, drift="strict")[1:] == (0, [])
+    assert run(graph(1), store)[2] == [], "and the code that really made it is none either"
+
+
+def test_code_that_was_accepted_for_one_root_is_not_told_for_another(store):
+    def roots(edition):
+        below = twice_of(edition)(plus(1))
+        return plus(below), plus(below, 7)
+
+    for root in roots(1):
+        run(root, store)
+    run(roots(2)[0], store, drift="accept")
+    assert run(roots(2)[1], store)[2] == []
+    looks = looks_at(store)
+    run(roots(2)[1], store)
+    assert sum(path.endswith(".call") for path in looks) == 1, "and then it costs nothing any more"
+
+
+def test_a_value_made_over_an_old_one_is_made_by_the_old_code_too(store):
+    run(plus(twice_of(1)(1)), store)
+    _, ran, told = run(plus(twice_of(2)(1), 5), store)
+    assert (ran, len(told)) == (1, 1)
+    _, ran, told = run(plus(twice_of(2)(1), 5), store)
+    assert (ran, len(told)) == (0, 1), "the value of twice is still that of the earlier code"
+
+
+def test_what_is_run_anew_by_the_new_code_has_no_drift(store):
+    root = plus(twice_of(1)(plus(1)))
+    run(root, store)
+    for path in list(_files(store, "results")):
+        store.files.remove(path)
+    assert run(plus(twice_of(2)(plus(1))), store, drift="strict")[1] == 3
+    assert run(plus(twice_of(2)(plus(1))), store, drift="strict")[1:] == (0, [])
+
+
+def _files(store, kind):
+    for folder in store.files.names(kind):
+        yield from (f"{kind}/{folder}/{name}" for name in store.files.names(f"{kind}/{folder}"))
+
+
+def test_two_operators_that_changed_are_told_once_each(store):
+    def graph(edition):
+        return plus(twice_of(edition)(leaf_of(edition)(1)), twice_of(edition)(leaf_of(edition)(2)))
+
+    run(graph(1), store)
+    told = run(graph(2), store)[2]
+    assert sorted(event["operator"] for event in told) == ["test.leaf", "test.twice"]
+
+
+def test_source_that_was_not_recorded_is_said_so(store):
+    root = twice_of(1)(plus(1))
+    run(root, store)
+    place = f"recipes/{root.key.hex()[:2]}/{root.key.hex()[2:]}.json"
+    store.files.remove(place)
+    (told,) = run(twice_of(2)(plus(1)), store)[2]
+    assert told["headline"].endswith("did not; its earlier source was not recorded")
+
+
+def test_records_of_before_say_nothing_and_are_no_drift(store):
+    root = plus(twice_of(1)(plus(1)))
+    run(root, store)
+    store.put_call(root.key, store.call_of(root.key))
+    assert run(plus(twice_of(2)(plus(1))), store)[1:] == (0, [])
+
+
+def test_choices_are_not_looked_through(store):
+    def graph(edition):
+        return plus(when(plus(1) > 0, twice_of(edition)(1), 0))
+
+    run(graph(1), store)
+    assert run(graph(2), store)[1:] == (0, [])
