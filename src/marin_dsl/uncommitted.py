@@ -57,13 +57,21 @@ def uncommitted(project: Path) -> dict[str, Any]:
         if it held secrets is named and never read, and is in no patch.
     """
     commit = _git(project, "rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": None, "patch": "", "untracked": [], "contents": {}, "digests": {}}
-    public = (f":(top,exclude,glob,icase)**/{pattern}{end}" for pattern in SECRET_LIKE for end in ("", "/**"))
-    patch = _git(project, "diff", "--no-color", "--no-ext-diff", "--unified=3", "HEAD", "--", ":/", *public) or ""
     names = (_git(project, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0")[:-1]
     contents, digests = _contents(project, names)
-    return {"commit": commit.strip(), "patch": patch, "untracked": names, "contents": contents, "digests": digests}
+    return {
+        "commit": None if commit is None else commit.strip(),
+        "patch": "" if commit is None else _patch(project),
+        "untracked": names,
+        "contents": contents,
+        "digests": digests,
+    }
+
+
+def _patch(project: Path) -> str:
+    """What differs from the commit in tracked files, those left out that may hold secrets."""
+    public = (f":(top,exclude,glob,icase)**/{pattern}{end}" for pattern in SECRET_LIKE for end in ("", "/**"))
+    return _git(project, "diff", "--no-color", "--no-ext-diff", "--unified=3", "HEAD", "--", ":/", *public) or ""
 
 
 def looks_secret(name: str) -> bool:

@@ -205,3 +205,17 @@ def test_an_environment_is_one_blob_that_runs_share(tmp_path, monkeypatch):
 @op(version="1")
 def noted(n: int) -> int:
     return n
+
+
+def test_files_of_a_project_that_has_no_commit_yet_are_kept_all_the_same(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "first.py").write_text("x = 1\n")
+    found = environment(tmp_path)
+    assert (found["commit"], found["patch"], found["contents"]) == (None, "", {"first.py": b"x = 1\n"})
+
+
+def test_the_accelerators_of_the_machine_that_ran_a_call_are_in_its_record(tmp_path, monkeypatch):
+    monkeypatch.setattr("marin_dsl.worker.worker.accelerators", lambda: ["NVIDIA H100"])
+    store = Store(tmp_path)
+    evaluate(noted(5), store=store, debug=True)
+    assert store.result(noted(5).key)["provenance"]["accelerators"] == ["NVIDIA H100"]

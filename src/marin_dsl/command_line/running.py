@@ -12,6 +12,7 @@ import attrs
 import click
 from rich.console import Console
 
+from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
 from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, targets_argument
 from marin_dsl.command_line.printing import document
@@ -22,6 +23,8 @@ from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import title
 from marin_dsl.grids import contents
 from marin_dsl.labels.drift import POLICIES, Policy, drifts
+from marin_dsl.lineage import NotRecorded
+from marin_dsl.lineage.subject import SubjectMissing, subjects
 from marin_dsl.outcome import Failed, Ok, Outcome
 from marin_dsl.planning import Plan
 from marin_dsl.settings import Settings
@@ -125,15 +128,26 @@ def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
     sys.exit(OK if _all_well(outcomes) else FAILED)
 
 
-@click.command(short_help="evaluate pages and render them as HTML")
-@targets_argument
+@click.command(short_help="render pages as HTML: of targets, of what is recorded, of a difference")
+@click.argument(
+    "targets", metavar="TARGET|NAME@VERSION|DIGEST...", nargs=-1, required=True, shell_complete=complete_subjects
+)
+@click.option("--diff", "as_difference", is_flag=True, help="Render how two things differ that are recorded.")
 @_running
 @click.option("--site", default="site", show_default=True, type=click.Path(path_type=Path), help="Folder of the pages.")
-def page(targets: tuple[str, ...], site: Path, store: str | None, as_json: bool, **settings: Any) -> None:
-    """Evaluate pages, render them as static HTML, and print where they are.
+def page(
+    targets: tuple[str, ...], site: Path, store: str | None, as_json: bool, as_difference: bool, **settings: Any
+) -> None:
+    """Render pages as static HTML, and print where they are.
+
+    Targets are evaluated. Of a label, a digest or a run the records are shown: the page that it is, or else what it
+    came to and how. With --diff there are two, and the page tells how they differ.
 
     Example: marin page gallery.first_model:page --site site
     """
+    if as_difference or not all(":" in target.removeprefix("sha256:") for target in targets):
+        _render_recorded(targets, site, store, as_json, as_difference)
+        return
     from marin_dsl.pages.publish import NotAPage, publish
 
     with complaints(NotAPage):
@@ -152,6 +166,26 @@ def page(targets: tuple[str, ...], site: Path, store: str | None, as_json: bool,
             for place in places:
                 click.echo(f"page: {place}")
     sys.exit(OK if _all_well(outcomes) else FAILED)
+
+
+def _render_recorded(names: tuple[str, ...], site: Path, store: str | None, as_json: bool, as_difference: bool) -> None:
+    from marin_dsl.pages.publish import publish_difference, publish_recorded
+
+    with complaints(SubjectMissing, NotRecorded):
+        found = opened(store)
+        named = [subjects(found, name) for name in names]
+        if as_difference and [len(each) for each in named] != [1, 1]:
+            raise SubjectMissing(f"--diff takes two names that stand for one expression each, not {' '.join(names)}")
+        with _writing(site):
+            if as_difference:
+                places = [publish_difference(named[0][0], named[1][0], site, found)]
+            else:
+                places = publish_recorded([subject for each in named for subject in each], site, found)
+        if as_json:
+            document("page", found.url, outcomes=[], pages=list(map(str, places)))
+        else:
+            for place in places:
+                click.echo(f"page: {place}")
 
 
 def _outcomes(roots: Sequence[Expression[Any]], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:

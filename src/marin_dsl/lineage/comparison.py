@@ -136,6 +136,18 @@ def paired(old: tuple[Subject, ...], new: tuple[Subject, ...]) -> list[tuple[Sub
     return list(zip(old, new, strict=True))
 
 
+def recorded_value(store: Store, subject: Subject) -> tuple[bytes, StoredValue | None]:
+    """Recipe key of something that is recorded, and where its value is, if it has one.
+
+    Raises:
+        SubjectMissing: it is not recorded, or is no expression.
+    """
+    known = _Known(store, subject)
+    if store.recipe(known.key) is None:
+        raise SubjectMissing(f"store {store.url} has no record of {subject.name}; evaluate it first")
+    return known.key, known.stored()
+
+
 class _Known:
     """What is known of one side."""
 

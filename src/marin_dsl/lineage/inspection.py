@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -251,13 +252,23 @@ def _blamed(store: Store, key: bytes) -> tuple[str, ...]:
 def _argument(name: str, value: Any, inputs: Mapping[bytes, Ancestor]) -> Argument:
     if isinstance(value, Reference):
         known = inputs.get(value.key)
-        return Argument(name, known.recipe["title"] if known else "(not recorded)", format_digest(value.key))
-    return Argument(name, _sized(value))
+        return Argument(name, called(known.recipe) if known else "(not recorded)", format_digest(value.key))
+    titles = {format_digest(key)[7:15]: found.recipe["title"] for key, found in inputs.items()}
+    return Argument(name, _sized(value, titles))
 
 
-def _sized(value: Any) -> str:
-    """A value on one line; of a collection that does not fit, how much there is of it."""
-    text = short(value, _LONG)
+def called(recipe: Mapping[str, Any]) -> str:
+    """What to call a recorded expression: its title, or of a nest how much is in it."""
+    if not recipe["operator"]["inline"] or recipe["operator"]["name"] != "nest":
+        return str(recipe["title"])
+    value = arguments(recipe).get("value")
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, list | tuple | dict) else recipe["title"]
+
+
+def _sized(value: Any, titles: Mapping[str, str]) -> str:
+    """A value on one line, expressions by their titles; of a collection that does not fit, how much there is of it."""
+    spelled = re.sub(r"<([0-9a-f]{8})>", lambda found: titles.get(found[1], found[0]), short(value, _SPELLED))
+    text = shortened(spelled, _LONG)
     return f"{len(value)} × {text}" if text.endswith("…") and isinstance(value, list | tuple | dict) else text
 
 
@@ -300,6 +311,10 @@ def _evidence(store: Store, result: Mapping[str, Any] | None, record: Mapping[st
 def _shortly(store: Store, stored: StoredValue) -> str:
     found = _decoded(store, stored)
     return found if isinstance(found, _Unreadable) else short(found, _LONG)
+
+
+_SPELLED = 4096
+"""Characters of a value that are looked at, to show fewer."""
 
 
 class _Unreadable(str):

@@ -65,6 +65,8 @@ class Link:
         count: how many edges it stands for.
         pairwise: every node of the target reads one node of the source of its own.
         broken: every one of these edges leaves a node that failed or was skipped.
+        continued: the target went on with the source: its outcome is the source's.
+        untaken: the target is a choice that did not go on with the source, or was never asked itself.
     """
 
     source: int
@@ -72,6 +74,8 @@ class Link:
     count: int
     pairwise: bool
     broken: bool
+    continued: bool = False
+    untaken: bool = False
 
 
 @attrs.frozen
@@ -105,8 +109,17 @@ def topological(nodes: tuple[NodeEvidence, ...]) -> list[NodeEvidence]:
     return [by_key[key] for key in sorter.static_order()]
 
 
-def _fold(nodes: list[NodeEvidence], root: str) -> dict[str, tuple[str, ...]]:
-    """Dependencies of the nodes that get a cell, seen through inline nodes with one dependency."""
+@attrs.frozen
+class _Folded:
+    """Dependencies of the nodes that get a cell, and which of them are of a kind of their own."""
+
+    dependencies: dict[str, tuple[str, ...]]
+    continued: frozenset[tuple[str, str]]
+    untaken: frozenset[tuple[str, str]]
+
+
+def _fold(nodes: list[NodeEvidence], root: str) -> _Folded:
+    """The nodes that get a cell, seen through inline nodes with one dependency."""
     stands_for: dict[str, str] = {}
     dependencies: dict[str, tuple[str, ...]] = {}
     known = {node.key for node in nodes}
@@ -116,7 +129,14 @@ def _fold(nodes: list[NodeEvidence], root: str) -> dict[str, tuple[str, ...]]:
             stands_for[node.key] = reads[0]
         else:
             dependencies[node.key] = reads
-    return dependencies
+    continued, untaken = set(), set()
+    for node in nodes:
+        if node.key in dependencies:
+            continued |= {(stands_for.get(node.continued, node.continued), node.key)}
+            untaken |= {(stands_for.get(key, key), node.key) for key in node.passed_over}
+            if node.status == "untaken":
+                untaken |= {(read, node.key) for read in dependencies[node.key]}
+    return _Folded(dependencies, frozenset(continued), frozenset(untaken - continued))
 
 
 def _depths(dependencies: dict[str, tuple[str, ...]]) -> dict[str, int]:
@@ -191,18 +211,19 @@ def _labels(
     return labels if len(set(labels.values())) == len(nodes) else {node.key: node.title for node in nodes}
 
 
-def _links(boxes: list[Cluster], dependencies: dict[str, tuple[str, ...]]) -> list[Link]:
+def _links(boxes: list[Cluster], folded: _Folded) -> list[Link]:
     box_of = {cell.node.key: index for index, box in enumerate(boxes) for cell in box.cells}
     status = {cell.node.key: cell.node.status for box in boxes for cell in box.cells}
     edges: dict[tuple[int, int], list[tuple[str, str]]] = defaultdict(list)
-    for key, reads in dependencies.items():
+    for key, reads in folded.dependencies.items():
         for read in reads:
             edges[box_of[read], box_of[key]].append((read, key))
     links = []
     for (source, target), pairs in sorted(edges.items()):
         one_each = len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs)
         broken = all(status[a] in ("failed", "skipped") for a, _ in pairs)
-        links.append(Link(source, target, len(pairs), one_each and len(pairs) > 1, broken))
+        kinds = folded.continued.issuperset(pairs), folded.untaken.issuperset(pairs)
+        links.append(Link(source, target, len(pairs), one_each and len(pairs) > 1, broken, *kinds))
     return links
 
 
@@ -214,7 +235,8 @@ def cluster(nodes: tuple[NodeEvidence, ...], root: str) -> Clusters:
     """
     ordered = topological(nodes)
     by_key = {node.key: node for node in ordered}
-    dependencies = _fold(ordered, root)
+    folded = _fold(ordered, root)
+    dependencies = folded.dependencies
     boxes: list[Cluster] = []
     labels: dict[str, str] = {}
     for depth, keys in _grouped(dependencies, by_key):
@@ -222,4 +244,4 @@ def cluster(nodes: tuple[NodeEvidence, ...], root: str) -> Clusters:
         here = _labels(members, dependencies, labels)
         labels.update(here if len(members) > 1 else {})
         boxes.append(Cluster(tuple(Cell(node, here[node.key]) for node in members), depth))
-    return Clusters(tuple(boxes), tuple(_links(boxes, dependencies)), len(nodes) - len(dependencies))
+    return Clusters(tuple(boxes), tuple(_links(boxes, folded)), len(nodes) - len(dependencies))

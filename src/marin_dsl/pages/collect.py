@@ -8,18 +8,19 @@ from typing import Any
 from marin_dsl import lineage
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
-from marin_dsl.lineage import Ancestor
+from marin_dsl.lineage import Ancestor, taken
 from marin_dsl.lineage.failures import place
+from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
 from marin_dsl.store import Store, StoredValue
 
 
 def collect(store: Store, page: Page, key: bytes) -> Evidence:
-    """The evidence of an evaluated page.
+    """The evidence of an evaluated page, or of whatever a page is made about.
 
     Args:
-        store: where the page was evaluated.
+        store: where it was evaluated.
         page: what its operator returned.
         key: recipe key of the page's expression.
 
@@ -27,15 +28,21 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
         LookupError: the store has no record of the expression.
     """
     found = lineage.ancestors(store, key)
-    own = found[key].record or {"provenance": {"run": ""}}
-    run = own["provenance"]["run"]
+    shown, demanded = taken.shown(found, key), taken.demanded(found, key)
+    run = _run(found, key)
     start = store.last(f"runs/{run}/start") or {}
     reasons = start.get("reasons", {})
     facts, packages, commit, dirty = _environment(store, start)
     return Evidence(
         target=start.get("target", ""),
         command=start.get("command", ""),
-        nodes=tuple(_node(store, found, ancestor, run, reasons) for ancestor in found.values()),
+        nodes=tuple(
+            _node(store, found, ancestor, run, reasons)
+            if ancestor.key in demanded or _folds(ancestor)
+            else _untaken(ancestor)
+            for ancestor in found.values()
+            if ancestor.key in shown
+        ),
         root=format_digest(key),
         label=found[key].recipe["label"] or _label(start, key),
         run_id=run,
@@ -46,6 +53,30 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
         commit=commit,
         dirty=dirty,
         elapsed=_elapsed(store, run, start),
+    )
+
+
+def _run(found: Mapping[bytes, Ancestor], key: bytes) -> str:
+    """The run that computed an expression; of one that is inline, the latest that computed something below it."""
+    own = found[key].record
+    records = [own] if own is not None else [met.record for met in found.values() if met.record is not None]
+    return max((record["provenance"]["run"] for record in records), default="")
+
+
+def _folds(ancestor: Ancestor) -> bool:
+    """Whether it is drawn as a part of an edge, and has no look of its own."""
+    return ancestor.inline and len(ancestor.references) == 1
+
+
+def _untaken(ancestor: Ancestor) -> NodeEvidence:
+    return NodeEvidence(
+        key=format_digest(ancestor.key),
+        operator=ancestor.recipe["operator"]["name"],
+        title=called(ancestor.recipe),
+        status="untaken",
+        reason="not needed: no choice went on with it",
+        arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
+        depends_on=tuple(dict.fromkeys(map(format_digest, ancestor.references))),
     )
 
 
@@ -68,7 +99,7 @@ def _node(
     return NodeEvidence(
         key=key,
         operator=ancestor.recipe["operator"]["name"],
-        title=ancestor.recipe["title"],
+        title=called(ancestor.recipe),
         status=_status(ancestor),
         served=served,
         reason=_reason(ancestor, reasons.get(key), served),
@@ -76,10 +107,17 @@ def _node(
         peak_memory=provenance.get("peak_memory"),
         flops=ancestor.observation(store, "flops"),
         arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
-        depends_on=tuple(dict.fromkeys(map(format_digest, ancestor.references))),
+        depends_on=tuple(dict.fromkeys(map(format_digest, _drawn(ancestor)))),
+        continued="" if ancestor.continued is None else format_digest(ancestor.continued),
+        passed_over=tuple(map(format_digest, taken.passed_over(ancestor))),
         error=_error(ancestor),
         blamed=blamed if _status(ancestor) == "skipped" else (),
     )
+
+
+def _drawn(ancestor: Ancestor) -> list[bytes]:
+    """What an expression is drawn with an edge from; the template of a map is no expression that anything came of."""
+    return [*taken.needed(ancestor), *taken.passed_over(ancestor)]
 
 
 def _status(ancestor: Ancestor) -> Any:
@@ -125,10 +163,14 @@ def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str]
     if "environment" not in start:
         return {}, {}, "", False
     found = store.get(StoredValue.from_record(start["environment"]))
+    memory, dirty = found.get("memory"), bool(found.get("patch") or found.get("untracked"))
     facts = {
-        "Python": f"{found['implementation']} {found['python']}",
-        "Platform": found["platform"],
-        "Processor": f"{found['processor']}, {found['cores']} cores",
-        "Memory": f"{found['memory'] / 2**30:.1f} GiB" if found["memory"] else "unknown",
+        "Python": f"{found.get('implementation', '')} {found['python']}".strip(),
+        "Platform": found.get("platform", "unknown"),
+        "Processor": f"{found.get('processor', 'unknown')}, {found.get('cores', '?')} cores",
+        "Memory": f"{memory / 2**30:.1f} GiB" if memory else "unknown",
+        "Accelerators": ", ".join(found.get("accelerators", ())),
+        "Note": start.get("note", ""),
     }
-    return facts, found["packages"], found["commit"] or "", bool(found["patch"] or found["untracked"])
+    shown = {name: text for name, text in facts.items() if text}
+    return shown, found.get("packages", {}), found.get("commit") or "", dirty

@@ -208,7 +208,23 @@ class Samples:
     samples: tuple[Sample, ...] = attrs.field(converter=lambda items: tuple(items))
 
 
-Section: TypeAlias = Prose | Table | Curves | Differences | Samples
+@encodable
+@attrs.frozen
+class Listing:
+    """Lines printed exactly as they are: code, output; lines of a unified difference are coloured.
+
+    Attributes:
+        heading: title of the section.
+        caption: what the lines are.
+        text: the lines.
+    """
+
+    heading: str
+    caption: str
+    text: str
+
+
+Section: TypeAlias = Prose | Table | Curves | Differences | Samples | Listing
 
 
 @encodable
@@ -234,8 +250,8 @@ class Page:
 
     def __attrs_post_init__(self) -> None:
         for section in self.sections:
-            if not isinstance(section, Prose | Table | Curves | Differences | Samples):
+            if not isinstance(section, Section):
                 raise TypeError(
                     f"a section of page {self.title!r} is a {type(section).__name__}: "
-                    "use Prose, Table, Curves, Differences or Samples"
+                    "use Prose, Table, Curves, Differences, Samples or Listing"
                 )

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 import attrs
 import numpy as np
 
-Status: TypeAlias = Literal["ok", "failed", "skipped", "inline"]
-STATUSES: tuple[str, ...] = ("ok", "failed", "skipped", "inline")
+Status: TypeAlias = Literal["ok", "failed", "skipped", "inline", "untaken"]
+STATUSES: tuple[str, ...] = ("ok", "failed", "skipped", "inline", "untaken")
 
 
 @attrs.frozen
@@ -45,7 +45,8 @@ class NodeEvidence:
         key: recipe key ("sha256:..."), the identity of the node on the page.
         operator: name of its operator ("library.training.train").
         title: what to call it on the page.
-        status: ok, failed, skipped (an ancestor failed) or inline (computed by whoever needs it).
+        status: ok, failed, skipped (an ancestor failed), inline (computed by whoever needs it), or untaken (a branch
+            that no choice went on with, so that nothing waited for it).
         served: its result came from the store and it did not run this time.
         reason: why it ran, or why it did not have to.
         seconds: how long its operator took, whenever that was.
@@ -53,6 +54,9 @@ class NodeEvidence:
         flops: floating-point operations that it reports.
         arguments: names with short texts of their values.
         depends_on: keys of the nodes it reads; keys that are not on the page are left out of the graph.
+        continued: key of the node whose outcome became its own, for a choice and for an operator that returned an
+            expression.
+        passed_over: keys of the branches that it did not go on with.
         error: why it failed.
         blamed: keys of the failed nodes because of which it was skipped.
     """
@@ -68,6 +72,8 @@ class NodeEvidence:
     flops: float | None = None
     arguments: tuple[tuple[str, str], ...] = ()
     depends_on: tuple[str, ...] = ()
+    continued: str = ""
+    passed_over: tuple[str, ...] = ()
     error: ErrorEvidence | None = None
     blamed: tuple[str, ...] = ()
 

@@ -17,6 +17,7 @@ LOOKS = {
     "failed": ("failed", "raised, or was stopped"),
     "skipped": ("skipped", "something it needs failed"),
     "inline": ("inline", "computed by whoever needs it"),
+    "untaken": ("not taken", "a branch that was not decided for; nothing waited for it"),
 }
 
 
@@ -26,7 +27,7 @@ class NodeView:
 
     Attributes:
         anchor: id of its row in the table of nodes.
-        look: ok, served, failed, skipped or inline; icon and colour go by it.
+        look: ok, served, failed, skipped, inline or untaken; icon and colour go by it.
         word: what the look means, in a word.
         under: status and duration, for the second line of a cell in the graph.
         tooltip: everything about it in a few lines of text.
@@ -84,11 +85,13 @@ def anchors(nodes: tuple[NodeEvidence, ...]) -> dict[str, str]:
 def _under(node: NodeEvidence) -> str:
     took = quantities.duration(node.seconds) if node.seconds is not None else ""
     words = {"served": [took, "stored"], "failed": ["failed", took], "skipped": ["skipped"], "inline": ["inline"]}
+    words["untaken"] = ["not taken"]
     return ", ".join(word for word in words.get(look(node), [took or "ran"]) if word)
 
 
 def _tooltip(node: NodeEvidence) -> str:
-    lines = [node.title, node.operator, f"{LOOKS[look(node)][0]}, {quantities.duration(node.seconds)}", node.reason]
+    took = f", {quantities.duration(node.seconds)}" if node.seconds is not None else ""
+    lines = [node.title, node.operator, f"{LOOKS[look(node)][0]}{took}", node.reason]
     if node.error is not None:
         lines.append(f"{node.error.exception}: {node.error.message}")
     lines += [f"{name} = {text}" for name, text in node.arguments]

@@ -10,9 +10,13 @@ from typing import Any
 import attrs
 
 from marin_dsl.expression import Expression
+from marin_dsl.lineage.comparison import compare, recorded_value
+from marin_dsl.lineage.subject import Subject
 from marin_dsl.pages.collect import collect
+from marin_dsl.pages.compared import difference_evidence, difference_page
 from marin_dsl.pages.content import Page
 from marin_dsl.pages.render import write_site
+from marin_dsl.pages.summary import page_of
 from marin_dsl.store import Store
 
 
@@ -50,6 +54,39 @@ def publish(
         rendered[_free(_slug(expression, page), expression, rendered)] = (page, evidence)
     write_site(rendered, site)
     return [(site / f"{slug}.html").absolute() for slug in rendered]
+
+
+def publish_recorded(subjects: Sequence[Subject], site: Path, store: Store) -> list[Path]:
+    """Render what is recorded: the page that it is, or else one about it; the files.
+
+    Raises:
+        SubjectMissing: something is not recorded, or is no expression.
+    """
+    rendered: dict[str, Any] = {}
+    for subject in subjects:
+        key, stored = recorded_value(store, subject)
+        page = page_of(store, subject, stored)
+        evidence = collect(store, page, key)
+        named = str(subject.label) if subject.label is not None else evidence.label
+        slug = _plain(named.lower()) or f"{_plain(page.title.lower())[:40]}-{key.hex()[:8]}".strip("-")
+        rendered[slug] = (page, attrs.evolve(evidence, label=named))
+    write_site(rendered, site)
+    return [(site / f"{slug}.html").absolute() for slug in rendered]
+
+
+def publish_difference(old: Subject, new: Subject, site: Path, store: Store) -> Path:
+    """Render how two recorded experiments differ; the file.
+
+    Raises:
+        SubjectMissing: one of them is not recorded, or is no expression.
+    """
+    key, _ = recorded_value(store, new)
+    found = compare(store, old, new)
+    page = difference_page(found)
+    evidence = difference_evidence(found, collect(store, page, key))
+    slug = _plain(f"{old.name}-and-{new.name}".lower()) or "difference"
+    write_site({slug: (page, evidence)}, site)
+    return (site / f"{slug}.html").absolute()
 
 
 def _free(slug: str, expression: Expression[Any], taken: Mapping[str, Any]) -> str:

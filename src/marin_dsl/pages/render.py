@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_dsl import quantities
 from marin_dsl.pages import curves, differences, freshness, graph, nodes, prose, tables
-from marin_dsl.pages.content import Curves, Differences, Page, Prose, Samples, Section, Table
+from marin_dsl.pages.content import Curves, Differences, Listing, Page, Prose, Samples, Section, Table
 from marin_dsl.pages.evidence import Cost, Evidence
 
 if TYPE_CHECKING:
@@ -32,13 +32,18 @@ _KEY = "“best” marks the best number of a column"
 _TIED = "≈ an interval that overlaps the best one’s, so that only a paired comparison can tell them apart"
 
 
+_LINE = {"+": "added", "-": "removed", "@": "place"}
+"""Looks of the lines of a unified difference."""
+
+
 def _told(link: Any, drawing: graph.Drawing) -> str:
     """A link in words."""
     source, target = (drawing.boxes[i].cluster for i in (link.source, link.target))
+    verb = "went on with" if link.continued else "did not need" if link.untaken else "reads"
     if link.count == 1:
-        return f"{target.name} reads {source.name}"
+        return f"{target.name} {verb} {source.name}"
     each = "each its own" if link.pairwise else f"{link.count} edges"
-    return f"{target.name} (× {len(target.cells)}) reads {source.name} (× {len(source.cells)}), {each}"
+    return f"{target.name} (× {len(target.cells)}) {verb} {source.name} (× {len(source.cells)}), {each}"
 
 
 def _dotted(name: str) -> Markup:
@@ -118,6 +123,8 @@ def _section_view(section: Section, evidence: Evidence, place: str) -> dict[str,
             view |= _curves_view(section, evidence, place)
         case Differences():
             view["comparison"] = differences.compare(section)
+        case Listing():
+            view["lines"] = [(_LINE.get(line[:1], ""), line) for line in section.text.splitlines()]
         case Samples():
             pass
     return view
@@ -173,6 +180,7 @@ def render(page: Page, evidence: Evidence) -> str:
             failed=[view for view in views.values() if view.look == "failed"],
             skipped=[view for view in views.values() if view.look == "skipped"],
             drawing=drawing,
+            continued=any(route.link.continued for route in drawing.routes),
             grouped=any(not box.cluster.single for box in drawing.boxes),
             label=f"Graph of {len(evidence.nodes)} nodes",
             costs=_costs(evidence),

@@ -14,6 +14,7 @@ import attrs
 
 from marin_dsl.encoding import format_digest
 from marin_dsl.outcome import Attempt, Failed, FailureKind
+from marin_dsl.provenance import accelerators
 from marin_dsl.quantities import short_digest
 from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
@@ -155,6 +156,7 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
             "host": socket.gethostname(),
             "pid": performance.pid,
             "thread": performance.thread,
+            **({"accelerators": accelerators()} if accelerators() else {}),
         },
     }
 

@@ -4,13 +4,15 @@ import functools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from marin_dsl import evaluate, op, provenance
-from marin_dsl.encoding import Named
+from marin_dsl.encoding import Named, decode, encode
 from marin_dsl.lineage.comparison import compare, environment_changes, paired
 from marin_dsl.lineage.results import value_changes
 from marin_dsl.lineage.subject import SubjectMissing, subjects
 from marin_dsl.store import Store
+from marin_dsl.testing import values
 
 
 def operators(bias: float = 0.0):
@@ -165,3 +167,15 @@ def test_long_values_are_shortened_and_told_apart_by_their_digests():
     (found,) = value_changes("x" * 500 + "a", "x" * 500 + "b")
     assert found.old != found.new
     assert len(found.old) < 90
+
+
+def plainly(value):
+    """A value as results are compared: decoded without its classes."""
+    return decode(encode(value), lazy=True, nameless=True)
+
+
+@settings(max_examples=100)
+@given(values(), values())
+def test_values_differ_in_some_place_exactly_when_their_encodings_do(one, other):
+    assert bool(list(value_changes(plainly(one), plainly(other)))) == (encode(one) != encode(other))
+    assert list(value_changes(plainly(one), plainly(one))) == []

@@ -1,0 +1,285 @@
+"""Pages about what is recorded: any label or key, and two of them side by side; choices are drawn as they went."""
+
+import re
+import uuid
+
+import pytest
+from click.testing import CliRunner
+
+from marin_dsl import Store, evaluate, op, provenance, when
+from marin_dsl.command_line import main
+from marin_dsl.lineage.comparison import compare, recorded_value
+from marin_dsl.lineage.subject import subjects
+from marin_dsl.pages import Listing, Page, Prose, Table, render
+from marin_dsl.pages.clusters import cluster
+from marin_dsl.pages.collect import collect
+from marin_dsl.pages.compared import difference_evidence, difference_page
+from marin_dsl.pages.publish import publish_difference, publish_recorded
+from marin_dsl.pages.summary import page_of
+
+from .test_browser import CONTRAST, PHONE, opened, overflow
+
+
+@op(version="1")
+def train(rate: float) -> dict:
+    return {"loss": rate * 2, "name": "arm"}
+
+
+@op(version="1")
+def report(runs: list, title: str) -> dict:
+    return {"title": title, "mean": sum(run["loss"] for run in runs) / len(runs)}
+
+
+@op(version="1")
+def refuse(n: int) -> int:
+    raise ValueError(f"no {n}")
+
+
+@op(version="1")
+def halvings(n: int):
+    return 0 if n < 2 else 1 + halvings(n // 2)
+
+
+@op(version="1")
+def numbers(n: int) -> list[int]:
+    return list(range(n))
+
+
+@op(version="1")
+def double(n: int, by: int = 2) -> int:
+    return n * by
+
+
+@op(version="1")
+def write(title: str) -> Page:
+    return Page(title, "What?", "That.", "So.", (Prose("Part", "text"),))
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path) -> Store:
+    monkeypatch.setattr(provenance, "environment", lambda project: {"python": "3.11", "packages": {"attrs": "25.1"}})
+    return Store(tmp_path / f"store-{uuid.uuid4().hex[:6]}")
+
+
+def evidence_of(store, expression):
+    evaluate(expression, store=store, debug=True)
+    return collect(store, write.function("A page"), expression.key)
+
+
+def by_title(evidence):
+    return {node.title: node for node in evidence.nodes}
+
+
+def test_a_branch_that_was_not_taken_is_neither_failed_nor_skipped(store):
+    evidence = evidence_of(store, when(numbers(3)[0].eq(0), double(1), refuse(double(7))))
+    nodes = by_title(evidence)
+    assert nodes["double(n=1, by=2)"].status == "ok"
+    assert nodes["double(n=7, by=2)"].status == "untaken"
+    assert [node.status for node in evidence.nodes if node.operator.endswith("refuse")] == ["untaken"]
+    choice = next(node for node in evidence.nodes if node.operator == "when")
+    assert choice.continued == nodes["double(n=1, by=2)"].key
+    assert len(choice.passed_over) == 1
+    assert evidence.with_status("failed") == evidence.with_status("skipped") == ()
+
+
+def test_edges_tell_what_a_choice_went_on_with_and_what_it_did_not_need(store):
+    root = when(numbers(3)[0].eq(0), double(1), refuse(7))
+    evidence = evidence_of(store, root)
+    found = cluster(evidence.nodes, evidence.root)
+    kinds = {
+        found.boxes[link.source].cells[0].node.operator.rpartition(".")[2]: (link.continued, link.untaken)
+        for link in found.links
+        if found.boxes[link.target].cells[0].node.operator == "when"
+    }
+    assert kinds == {"numbers": (False, False), "double": (True, False), "refuse": (False, True)}
+    html = render(page_of(store, subjects(store, root.key.hex())[0], None), evidence)
+    assert 'class="link continued"' in html
+    assert re.search(r'class="link[^"]* untaken"', html)
+    assert "when went on with double" in html
+    assert "when did not need refuse" in html
+    assert "not taken" in html
+    assert "A blue arrow leads to" in html
+
+
+def test_what_recovered_shows_the_failure_and_what_it_went_on_with(store):
+    evidence = evidence_of(store, refuse(1).recover(double(4)))
+    nodes = {node.operator.rpartition(".")[2]: node for node in evidence.nodes}
+    assert (nodes["refuse"].status, nodes["double"].status) == ("failed", "ok")
+    assert nodes["recover"].continued == nodes["double"].key
+
+
+def test_a_recovery_that_was_not_needed_is_not_taken(store):
+    evidence = evidence_of(store, double(1).recover(double(4)))
+    assert {node.title: node.status for node in evidence.nodes if "double(" in node.title} == {
+        "double(n=1, by=2)": "ok",
+        "double(n=4, by=2)": "untaken",
+    }
+
+
+def test_the_template_of_a_map_is_not_drawn_and_its_calls_are(store):
+    evidence = evidence_of(store, double.map(numbers(3), by=numbers(2)[1]))
+    titles = sorted(node.title for node in evidence.nodes if node.operator.endswith("double"))
+    assert len(titles) == 3
+    assert not [node for node in evidence.nodes if node.operator == "element"]
+    assert {node.status for node in evidence.nodes} == {"ok", "inline"}
+    assert "a list of 3" in {node.title for node in evidence.nodes}
+
+
+def test_an_operator_that_returned_an_expression_shows_what_it_went_on_with(store):
+    evidence = evidence_of(store, halvings(4))
+    found = cluster(evidence.nodes, evidence.root)
+    assert [link.continued for link in found.links] == [True, True]
+
+
+def sweep(rate: float, title: str):
+    return report([train(rate), train(1.0)], title)
+
+
+def test_a_value_that_is_no_page_has_a_page_about_it(store, tmp_path):
+    evaluate(sweep(0.5, "first").named("sweep", "1.0"), store=store, debug=True, note="a note")
+    (place,) = publish_recorded(subjects(store, "sweep@1.0"), tmp_path / "site", store)
+    html = place.read_text()
+    assert place.name == "sweep-1-0.html"
+    for said in ("sweep@1.0", "It came to {", "mean", "1.5", "train(rate=0.5)", "a note", "<svg"):
+        assert said in html
+
+
+def test_a_value_that_is_a_page_is_that_page(store, tmp_path):
+    evaluate(write("My own page").named("own", "1.0"), store=store, debug=True)
+    (place,) = publish_recorded(subjects(store, "own@1.0"), tmp_path / "site", store)
+    assert "<h1>My own page</h1>" in place.read_text()
+
+
+@pytest.mark.parametrize(
+    ("root", "verdict"),
+    [(refuse(1), "It failed: ValueError: no 1"), (double(refuse(2)), "It was skipped, because refuse(n=2) failed.")],
+)
+def test_what_has_no_value_has_a_page_that_says_why(store, root, verdict):
+    evaluate(root, store=store, debug=True)
+    assert page_of(store, subjects(store, root.key.hex())[0], None).verdict == verdict
+
+
+def test_rows_of_numbers_are_a_table(store):
+    @op(version="1")
+    def rows() -> list:
+        return [{"rate": 0.1, "loss": 1.0}, {"rate": 0.2, "seed": 3}]
+
+    evaluate(rows(), store=store, debug=True)
+    (subject,) = subjects(store, rows().key.hex())
+    table = page_of(store, subject, recorded_value(store, subject)[1]).sections[0]
+    assert isinstance(table, Table)
+    assert [column.name for column in table.columns] == ["no.", "loss", "rate", "seed"]
+    assert table.rows[0][:3] == ("0", 1.0, 0.1)
+
+
+@pytest.fixture
+def two(store):
+    for rate, label in ((0.5, "1.0"), (0.25, "2.0")):
+        evaluate(sweep(rate, "same").named("sweep", label), store=store, debug=True)
+    return tuple(subjects(store, f"sweep@{label}")[0] for label in ("1.0", "2.0"))
+
+
+def test_a_difference_page_tells_what_changed_and_what_that_did_to_the_numbers(store, two):
+    page = difference_page(compare(store, *two))
+    assert page.verdict == "1 change of the recipe; the results differ in 1 place."
+    numbers_table, changes, *_ = page.sections
+    assert numbers_table.rows == (("mean", "1.5", "1.25", "-0.25", "-16.7"),)
+    assert changes.rows == (("train(rate=0.25)", "rate 0.5 → 0.25"),)
+    assert "`mean`: 1.5 → 1.25" in page.answer
+
+
+def test_the_nodes_of_a_difference_page_say_in_what_they_differ(store, two):
+    found = compare(store, *two)
+    page = difference_page(found)
+    key = sweep(0.25, "same").key
+    evidence = difference_evidence(found, collect(store, page, key))
+    reasons = {node.title: node.reason for node in evidence.nodes}
+    assert reasons["train(rate=0.25)"] == "changed: rate 0.5 → 0.25"
+    assert reasons["train(rate=1.0)"] == "as in sweep@1.0"
+
+
+def test_code_that_differs_is_listed_as_a_difference(store, tmp_path):
+    @op(name="tests.step")
+    def first(n: int) -> int:
+        return n + 1
+
+    @op(name="tests.step")
+    def second(n: int) -> int:
+        return n + 2
+
+    for root, label in ((first(1), "1.0"), (second(1), "2.0")):
+        evaluate(root.named("step", label), store=store, debug=True)
+    old, new = (subjects(store, f"step@{label}")[0] for label in ("1.0", "2.0"))
+    (listing,) = (it for it in difference_page(compare(store, old, new)).sections if isinstance(it, Listing))
+    assert listing.heading == "Code of step"
+    html = publish_difference(old, new, tmp_path / "site", store).read_text()
+    assert '<span class="added">+    return n + 2</span>' in html
+
+
+def test_equal_experiments_have_a_difference_page_that_says_so(store, two):
+    assert difference_page(compare(store, two[0], two[0])).verdict == "Equal recipes; the results are equal."
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    store = Store(folder / "store")
+    chosen = when(numbers(3)[0].eq(0), double(1), refuse(double(7))).named("chosen", "1.0")
+
+    @op(name="tests.choose", version="1")
+    def first(n: int) -> dict:
+        return {"loss": n / 3, "a rather long name of something": "x" * 90}
+
+    @op(name="tests.choose", version="2")
+    def second(n: int) -> dict:
+        return {"loss": n / 7, "a rather long name of something": "y" * 90}
+
+    roots = (chosen, first(chosen).named("arm", "1.0"), second(chosen).named("arm", "2.0"))
+    for root in roots:
+        evaluate(root, store=store, debug=True)
+    publish_recorded([subjects(store, name)[0] for name in ("chosen@1.0", "arm@1.0")], folder, store)
+    publish_difference(subjects(store, "arm@1.0")[0], subjects(store, "arm@2.0")[0], folder, store)
+    return folder
+
+
+PAGES = ["chosen-1-0", "arm-1-0", "arm-1-0-and-arm-2-0"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", PAGES)
+def test_a_phone_never_scrolls_sideways(chromium, site, name):
+    with opened(chromium, site / f"{name}.html", drawn=False, **PHONE) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert overflow(page) <= 0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_all_text_stands_out_from_its_background(chromium, site, name, scheme):
+    with opened(chromium, site / f"{name}.html", drawn=False, color_scheme=scheme) as page:
+        assert [found for found in page.evaluate(CONTRAST) if found[0] < 4.5] == []
+
+
+def marin(*words):
+    return CliRunner().invoke(main, list(words), prog_name="marin")
+
+
+def test_the_command_renders_labels_and_differences(store, two, tmp_path):
+    site = str(tmp_path / "site")
+    done = marin("page", "sweep@1.0", "--store", store.url, "--site", site)
+    assert done.output == f"page: {site}/sweep-1-0.html\n"
+    done = marin("page", "--diff", "sweep@1.0", "sweep@2.0", "--store", store.url, "--site", site)
+    assert done.output == f"page: {site}/sweep-1-0-and-sweep-2-0.html\n"
+
+
+def test_a_difference_needs_two_names(store, two):
+    done = marin("page", "--diff", "sweep@1.0", "--store", store.url)
+    assert done.exit_code == 2
+    assert "--diff takes two names that stand for one expression each, not sweep@1.0" in done.output
+
+
+def test_a_label_that_is_unknown_is_a_complaint_that_names_those_there_are(store, two):
+    done = marin("page", "swep@1.0", "--store", store.url)
+    assert done.exit_code == 2
+    assert "has no label swep@1.0; there is sweep@1.0" in done.output
