@@ -66,15 +66,28 @@ def _known(digest: str) -> Any:
 
 
 def _read(uri: str) -> File | Directory:
+    found = fetched(uri, context().scratch / "external")
+    context().observe("source", uri)
+    return found
+
+
+def fetched(uri: str, place: Path) -> File | Directory:
+    """A file or a folder that exists already, as a value.
+
+    Args:
+        uri: a path, or a URL that fsspec knows.
+        place: where what is not on the local disk is copied to; nothing is there yet.
+
+    Raises:
+        FileNotFoundError: there is no such thing.
+    """
     import fsspec
 
     fs, path = fsspec.core.url_to_fs(uri)
     if not fs.exists(path):
         raise FileNotFoundError(f"{uri} does not exist, or cannot be read from here")
-    context().observe("source", uri)
     if fs.protocol == "file" or "file" in fs.protocol:
         return Directory.of(path) if fs.isdir(path) else File.of(path)
-    place = context().scratch / "external"
     if fs.isdir(path):
         fs.get(path.rstrip("/") + "/", f"{place}/", recursive=True)
         return Directory.of(place)

@@ -1,17 +1,22 @@
-"""Laws of labels: L25 transparency, L26 drift, as far as they are built."""
+"""Laws of labels: L25 transparency, L26 drift."""
 
 from __future__ import annotations
 
 import math
+import re
+import uuid
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin_dsl import Ok, evaluate, plan, provenance
+from marin_dsl import Ok, Store, evaluate, plan, provenance
 from marin_dsl.expression import Expression, walk
 from marin_dsl.expression.recipe import structure
+from marin_dsl.labels import check_label, drifts, move
+from marin_dsl.labels.drift import POLICIES
+from marin_dsl.labels.equivalence import record_recipes
 from marin_dsl.lineage.difference import differences, leaves, reasons
 from tests.marin_dsl.programs import Step, build, pair, plain, programs, total
 
@@ -77,6 +82,47 @@ def test_one_edited_leaf_is_one_line_however_deep(program, data):
             assert list(leaves(difference(old, new))) == ["leaf(n=2000): n 1000 → 2000"]
 
 
+@EXAMPLES
+@given(programs(), st.data())
+def test_applying_what_is_told_to_the_earlier_recipe_gives_the_later_one(program, data):
+    places = [position for position, step in enumerate(program) if step.kind == "leaf"]
+    edited = data.draw(st.sets(st.sampled_from(places), min_size=1))
+    before = [Step("leaf", (), 1000 + n) if n in edited else step for n, step in enumerate(program)]
+    after = [Step("leaf", (), 2000 + n) if n in edited else step for n, step in enumerate(program)]
+    for old, new, index in zip(build(before), build(after), range(len(program)), strict=False):
+        told = leaves(difference(old, new), limit=len(program))
+        found = dict(re.fullmatch(r"leaf\(n=\d+\): n (\d+) → (\d+)", line).groups() for line in told)
+        applied = [
+            Step("leaf", (), int(found[str(step.constant)])) if str(step.constant) in found else step for step in before
+        ]
+        assert build(applied)[index] == new
+
+
+@EXAMPLES
+@given(programs(), programs())
+def test_a_label_drifts_exactly_when_another_recipe_is_wanted_and_says_something(first, second):
+    store, label = Store(f"memory://{uuid.uuid4().hex}"), check_label("root", "1.0")
+    old, new = build(first)[-1], build(second)[-1]
+    record_recipes(store, old)
+    move(store, label, old.key, store.put(1))
+    assert drifts(store, (old.named("root", "1.0"),)) == []
+    found = drifts(store, (new.named("root", "1.0"),))
+    assert (found == []) == (old == new)
+    for drift in found:
+        assert 1 <= len(drift.lines) <= 21
+        assert drift.lines == tuple(leaves(difference(old, new)))
+
+
+@EXAMPLES
+@given(VALUES)
+def test_a_value_that_is_not_equal_to_itself_is_no_drift(value):
+    store, label = Store(f"memory://{uuid.uuid4().hex}"), check_label("root", "1.0")
+    old, new = total([value, math.nan]), total([value, math.nan])
+    record_recipes(store, old)
+    move(store, label, old.key, store.put(1))
+    assert drifts(store, (new.named("root", "1.0"),)) == []
+
+
 def test_a_leaf_under_a_ladder_is_one_line_and_every_ancestor_has_a_reason():
     def ladder(n):
         left, right = total([n]), total([7])
@@ -99,7 +145,7 @@ def test_labels_change_no_value_and_no_plan(program, data, tmp_path_factory):
     first, second = (Path(tmp_path_factory.mktemp(name)) for name in ("plain", "labelled"))
     assert plan(*labelled, store=first).runs == plan(*roots, store=first).runs
     one = evaluate(*roots, store=first, debug=True)
-    other = evaluate(*labelled, store=second, debug=True)
+    other = evaluate(*labelled, store=second, debug=True, drift=data.draw(st.sampled_from(POLICIES)))
     one, other = (found if isinstance(found, tuple) else (found,) for found in (one, other))
     assert list(map(plain, one)) == list(map(plain, other))
     for root, outcome, again in zip(roots, one, other, strict=True):

@@ -9,6 +9,7 @@ from marin_dsl.command_line.comparing import diff
 from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.exports import export, import_
 from marin_dsl.command_line.health import doctor
+from marin_dsl.command_line.labelling import adopt, label, same
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
 from marin_dsl.command_line.stores import gc, store, verify
@@ -17,6 +18,7 @@ from marin_dsl.operator import installed_version
 FAMILIES: dict[str, tuple[click.Command, ...]] = {
     "Evaluate": (plan, run, page),
     "Ask about one thing": (show, why, lineage, diff),
+    "Name things": (label, adopt, same),
     "Look through the records": (failures, log),
     "Look after stores": (doctor, verify, gc, store),
     "Give away and take in": (export, import_),

@@ -10,6 +10,7 @@ import click
 from marin_dsl import labels
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import complaints
+from marin_dsl.command_line.labelling import tell_log
 from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.evaluation import event_log
@@ -116,15 +117,7 @@ def _log_label(store: Store, label: Any, limit: int, as_json: bool) -> None:
     if as_json:
         document("log", store.url, label=str(label), log=happened)
         return
-    printer = Printer()
-    printer.line((str(label), "bold"))
-    for found in happened:
-        by = f"  by {found.by}" if found.by else f"  {found.target}" if found.target else ""
-        style = "bold" if found.kind == "stands for" else "dim"
-        what = (f"{found.kind:<10}", style)
-        printer.line(
-            "  ", moment(found.at), "  ", what, f"  {short_digest(found.recipe)}  run {found.run}{by}", cut=True
-        )
+    tell_log(label, happened)
 
 
 def _log_runs(store: Store, label: Any, limit: int, as_json: bool) -> None:

@@ -1,6 +1,8 @@
 """Labels: names and versions that people give, what they stand for, and what is said when a recipe is another one."""
 
+from marin_dsl.labels.adoption import CannotAdopt, adopt
 from marin_dsl.labels.drift import CodeDrift, Drift, DriftRefused, Policy, check_policy, drifts, standing
+from marin_dsl.labels.equivalence import CannotStandFor, Equivalence, equivalence, same, undo
 from marin_dsl.labels.log import (
     Entry,
     Happening,
@@ -18,22 +20,27 @@ from marin_dsl.labels.naming import LabelConflict, check_label, check_unique, re
 from marin_dsl.labels.recalling import LabelMissing, recall, recalled, recorded
 
 __all__ = [
+    "CannotAdopt",
+    "CannotStandFor",
     "CodeDrift",
     "Drift",
     "DriftRefused",
     "Entry",
+    "Equivalence",
     "Happening",
     "LabelConflict",
     "LabelFixed",
     "LabelMissing",
     "LabelMoved",
     "Policy",
+    "adopt",
     "check_label",
     "check_policy",
     "check_unique",
     "current",
     "drifts",
     "entries",
+    "equivalence",
     "known",
     "last_run",
     "log",
@@ -43,5 +50,7 @@ __all__ = [
     "recalled",
     "recorded",
     "remember",
+    "same",
     "standing",
+    "undo",
 ]

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.code_identity import diff
-from marin_dsl.encoding import LeafMissing
+from marin_dsl.encoding import LeafMissing, format_digest
 from marin_dsl.expression import Expression, walk
 from marin_dsl.expression.annotations import Label
 from marin_dsl.expression.recipe import structure
+from marin_dsl.labels.equivalence import equivalence
 from marin_dsl.labels.log import Entry, current
 from marin_dsl.lineage.difference import differences, leaves
 from marin_dsl.operator import Operator
@@ -121,7 +122,9 @@ def standing(store: Store, roots: Sequence[Expression[Any]]) -> dict[Label, Entr
 def drifts(
     store: Store, roots: Sequence[Expression[Any]], stand: Mapping[Label, Entry | None] | None = None
 ) -> list[Drift]:
-    """The labels of roots that stand for other recipes; those whose version moves by itself are none of them.
+    """The labels of roots that stand for other recipes.
+
+    No drift is what a version does that moves by itself, nor a recipe that was said to stand for the recorded one.
 
     Args:
         store: where the labels are.
@@ -132,7 +135,10 @@ def drifts(
     found: dict[Label, Drift] = {}
     for root in roots:
         entry = None if root.label is None or root.label.moves else stand[root.label]
-        if root.label is not None and entry is not None and entry.recipe != root.key:
+        if root.label is None or entry is None or entry.recipe == root.key:
+            continue
+        said = equivalence(store, root.key)
+        if said is None or said.value != format_digest(entry.value.digest):
             found.setdefault(root.label, _drift(store, root.label, entry, root))
     return list(found.values())
 

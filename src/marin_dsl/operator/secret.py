@@ -117,7 +117,7 @@ def _of_file(reference: str, path: Path) -> str:
 def _of_manager(reference: str, project: str, name: str) -> str:
     try:
         from google.cloud import secretmanager
-    except ImportError:
+    except Exception:  # other packages share the name `google`, and half an installation fails in many ways
         raise SecretMissing(
             f"secret {reference!r}: the worker has no client of Google's Secret Manager; install the package "
             "google-cloud-secret-manager there"

@@ -50,13 +50,14 @@ def composed(code: bytes, below: Iterable[bytes | None]) -> bytes | None:
     >>> composed(b"", [b"", b""])
     b''
     """
-    parts = list(below)
+    parts = [code, *below]
     if None in parts:
         return None
-    known = [code, *(part for part in parts if part is not None)]
-    if not any(known):
-        return b""
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in known)).digest()
+    # All parts have one length, so that no two lists of them are one text.
+    return hashlib.sha256(b"".join([part or _NOTHING for part in parts])).digest() if any(parts) else b""
+
+
+_NOTHING = bytes(32)
 
 
 @attrs.frozen
@@ -93,9 +94,13 @@ def code_drift(resolution: Resolution) -> Found:
 def _codes(roots: Iterable[Expression[Any]]) -> dict[bytes, bytes | None]:
     """What stands for the code as it is here, of each expression with all that is below it."""
     now: dict[bytes, bytes | None] = {}
+    codes: dict[int, bytes | None] = {}  # by operator, for a graph has many calls of each
     for found in walk(*roots):
-        chosen = isinstance(found.operator, Choice)
-        now[found.key] = None if chosen else composed(code_of(found), [now[each.key] for each in found.references])
+        operator = id(found.operator)
+        if operator not in codes:
+            codes[operator] = None if isinstance(found.operator, Choice) else code_of(found)
+        code = codes[operator]
+        now[found.key] = None if code is None else composed(code, [now[each.key] for each in found.references])
     return now
 
 
