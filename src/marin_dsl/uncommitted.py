@@ -57,7 +57,9 @@ def uncommitted(project: Path) -> dict[str, Any]:
         if it held secrets is named and never read, and is in no patch.
     """
     commit = _git(project, "rev-parse", "HEAD")
-    names = (_git(project, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0")[:-1]
+    names = _without_stores(
+        project, (_git(project, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0")[:-1]
+    )
     contents, digests = _contents(project, names)
     return {
         "commit": None if commit is None else commit.strip(),
@@ -66,6 +68,13 @@ def uncommitted(project: Path) -> dict[str, Any]:
         "contents": contents,
         "digests": digests,
     }
+
+
+def _without_stores(project: Path, names: list[str]) -> list[str]:
+    """Names of files that are in no store: what a run writes is not what it was made from."""
+    stores = {name.removesuffix("format.json") for name in names if name.endswith("/format.json")}
+    stores = {folder for folder in stores if (project / folder / "runs").is_dir()}
+    return [name for name in names if not name.startswith(tuple(stores))] if stores else names
 
 
 def _patch(project: Path) -> str:

@@ -219,3 +219,10 @@ def test_the_accelerators_of_the_machine_that_ran_a_call_are_in_its_record(tmp_p
     store = Store(tmp_path)
     evaluate(noted(5), store=store, debug=True)
     assert store.result(noted(5).key)["provenance"]["accelerators"] == ["NVIDIA H100"]
+
+
+def test_the_store_itself_is_no_part_of_the_project(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "first.py").write_text("x = 1\n")
+    evaluate(noted(6), store=Store(tmp_path / ".marin"), debug=True)
+    assert environment(tmp_path)["untracked"] == ["first.py"]

@@ -246,8 +246,9 @@ def environment_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
     if not old or not new:
         return
     for name in _FACTS:
-        if old.get(name) != new.get(name):
-            yield Fact(name, _fact(old.get(name)), _fact(new.get(name)))
+        before, after = _fact(old.get(name)), _fact(new.get(name))
+        if before != after:
+            yield Fact(name, before, after)
     if old.get("patch") != new.get("patch"):
         yield Fact("uncommitted changes", _patched(old.get("patch")), _patched(new.get("patch")))
     yield from _members("untracked", _untracked(old), _untracked(new))
