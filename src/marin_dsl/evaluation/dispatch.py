@@ -105,5 +105,6 @@ class Dispatch:
 
 
 def _alone(task: Task) -> bool:
-    """Whether a call is handed out by itself: one that has a process or a time of its own, or that failed before."""
-    return task.annotations.isolate or task.annotations.limit is not None or bool(task.history)
+    """Whether a call is handed out by itself: one that has processes or a time of its own, or that failed before."""
+    annotations = task.annotations
+    return annotations.isolate or annotations.hosts > 1 or annotations.limit is not None or bool(task.history)

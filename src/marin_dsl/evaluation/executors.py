@@ -120,6 +120,7 @@ class Cluster:
         self._dispatch = Dispatch()
         self._threads, self._counted = 0, -math.inf
         self._elsewhere = scheduler is not None or workers is not None
+        self._own = scheduler is None
         self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
@@ -129,6 +130,12 @@ class Cluster:
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
+        if task.annotations.hosts > 1 and not self._own:
+            raise GangMisplaced(
+                f"{task.title} asks for hosts={task.annotations.hosts}, and a gang runs on one machine, not on the "
+                "workers of a cluster that exists already; run it without --scheduler on a machine that holds the "
+                "whole gang, or say expr.with_(hosts=1)"
+            )
         if self._elsewhere:
             self._packed[task.call] = packed(task)  # threads of this process are given the task itself
         self._dispatch.add(task, resources, priority)
@@ -253,6 +260,10 @@ class WorkerLost(RuntimeError):
 
 class ResourceMissing(CannotRun):
     """An operator asks for a resource that no worker of the cluster has."""
+
+
+class GangMisplaced(CannotRun):
+    """Several processes are to run a call together, on a cluster whose workers cannot be asked to do so."""
 
 
 class SchedulerMissing(RuntimeError):

@@ -31,6 +31,11 @@ def _isolate(_: Any, __: Any, given: Any) -> None:
         raise TypeError(f"isolate={given!r}: expected True or False")
 
 
+def _hosts(_: Any, __: Any, given: Any) -> None:
+    if type(given) is not int or given < 1:
+        raise ValueError(f"hosts={given!r}: expected how many processes run it together, a number like 1, 2 or 8")
+
+
 def _transient(given: type[BaseException] | Iterable[type[BaseException]]) -> tuple[type[BaseException], ...]:
     kinds = (given,) if isinstance(given, type) else tuple(given)
     for kind in kinds:
@@ -53,6 +58,7 @@ class Annotations:
         isolate: whether it runs in a fresh process.
         transient: classes of exceptions that may not come again, so that the call is tried again.
         source: where external data lies.
+        hosts: how many processes run it together; 1 for an ordinary call.
     """
 
     resources: Mapping[str, float] = attrs.field(factory=dict)
@@ -63,6 +69,7 @@ class Annotations:
     isolate: bool = attrs.field(default=False, validator=_isolate)
     transient: tuple[type[BaseException], ...] = attrs.field(default=(), converter=_transient)
     source: str | None = None
+    hosts: int = attrs.field(default=1, validator=_hosts)
 
     @property
     def limit(self) -> float | None:

@@ -142,6 +142,7 @@ class Expression(Arithmetic, Generic[T_co]):
         retries: int | None = None,
         timeout: str | float | timedelta | None = None,
         isolate: bool | None = None,
+        hosts: int | None = None,
         transient: type[BaseException] | Iterable[type[BaseException]] | None = None,
         source: str | None = None,
     ) -> Expression[T_co]:
@@ -154,16 +155,17 @@ class Expression(Arithmetic, Generic[T_co]):
             retries: how often to try again after a timeout, a death or loss of the process, or a transient exception.
             timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta; `math.inf` takes the operator's own away.
             isolate: run it in a fresh process.
+            hosts: how many fresh processes run it together; 1 takes the operator's own number away.
             transient: classes of exceptions after which it is tried again.
             source: where external data lies.
 
         Raises:
-            ValueError: the timeout is no length of time, or the retries no number of times.
+            ValueError: the timeout is no length of time, or the retries or hosts no number of them.
             TypeError: another one is of the wrong type.
         """
         given = {
             "resources": resources and dict(resources), "priority": priority, "title": title, "retries": retries,
-            "timeout": timeout, "isolate": isolate, "transient": transient, "source": source,
+            "timeout": timeout, "isolate": isolate, "hosts": hosts, "transient": transient, "source": source,
         }  # fmt: skip
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(annotations=attrs.evolve(self.annotations, **changes))

@@ -22,6 +22,7 @@ from marin_dsl.operator import installed_version
 from marin_dsl.quantities import memory
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
 from marin_dsl.store.records import SCHEMA
+from marin_dsl.worker.gang import KEPT
 
 Level = Literal["good", "note", "bad"]
 
@@ -127,7 +128,7 @@ def _leftovers(root: Path) -> Check:
         for name in names
         if name.startswith(".temporary-") and _age(Path(folder, name)) > _HOUR
     ]
-    scratch = [place for place in root.glob("scratch/*") if _age(place) > _DAY]
+    scratch = [place for place in root.glob("scratch/*") if _age(place) > _DAY and not _awaited(place)]
     if not stale and not scratch:
         return Check("leftovers", "good", "no stale temporary files or scratch folders")
     text = f"{len(stale)} temporary files and {len(scratch)} scratch folders were left behind by something that died"
@@ -137,6 +138,11 @@ def _leftovers(root: Path) -> Check:
     return Check(
         "leftovers", "bad", text, advice, _some([str(place.relative_to(root)) for place in [*stale, *scratch]])
     )
+
+
+def _awaited(scratch: Path) -> bool:
+    """Whether all that is in the scratch folder of a call is what a gang has left for its next attempt."""
+    return [found.name for found in scratch.glob("*")] == [KEPT]
 
 
 def _age(path: Path) -> float:

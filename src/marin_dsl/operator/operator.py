@@ -34,6 +34,7 @@ class Policy(TypedDict, total=False):
     retries: int | None
     timeout: str | float | timedelta | None
     isolate: bool
+    hosts: int
     transient: type[BaseException] | Iterable[type[BaseException]]
 
 
@@ -199,12 +200,14 @@ def op(function: Any = None, /, **settings: Any) -> Any:
         includes: functions, classes or values that count as its code although it does not name them.
         excludes: functions, classes or values that it names and that do not count as its code.
         resources: what a worker must have free for it, such as `{"CPU": 2}`; no part of identity.
-        priority: larger runs earlier among what is ready; no part of identity, like the next four.
+        priority: larger runs earlier among what is ready; no part of identity, like the next five.
         retries: how often a call is tried again that timed out, killed its process or lost its worker, or raised
             something transient; by default 2 times, and never after a timeout.
         timeout: `"2h"`, `"90s"`, `"1.5m"`, seconds or a timedelta, from when a worker has loaded the code. An isolated
             call is killed then; of others the worker lets go, and `context().check()` stops them.
         isolate: run each call in a fresh process, with its output kept, and whatever it does to the process.
+        hosts: run each call in so many fresh processes together, with one outcome; `context().gang` tells each its
+            rank, and where they meet.
         transient: classes of exceptions that may not come again (`(ConnectionError,)`), so that a call is tried again.
         impure: it is called anew in each run, for what it gives does not depend on its arguments alone; what is made
             of the value runs again only where the value is another one.

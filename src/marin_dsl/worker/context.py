@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import hashlib
+import importlib
 import math
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from marin_dsl.evaluation.durations import spelled
 
@@ -33,11 +36,48 @@ class TimedOut(BaseException):
     """The operator did not return in time; a `BaseException`, so that an operator does not catch it by chance."""
 
 
+@attrs.frozen
+class Gang:
+    """The processes that run one call together (`hosts=N`), as one of them sees them.
+
+    Attributes:
+        rank: the number of this one, from 0; what rank 0 returns is the value.
+        size: how many there are; 1 for an ordinary call.
+        coordinator: `host:port` where they may meet, free for rank 0 to listen at; None when nobody is to be met.
+    """
+
+    rank: int = 0
+    size: int = 1
+    coordinator: str | None = None
+    _shared: Path | None = None
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of all members, in which the next attempt at the call finds what this one left (checkpoints).
+
+        It is removed when there is a result. For an ordinary call it is `context().scratch`, which is always empty.
+        """
+        return context().scratch if self._shared is None else self._shared
+
+    def initialize(self, **settings: Any) -> None:
+        """Connect the members by `jax.distributed.initialize`; before anything else is done with jax.
+
+        Args:
+            settings: further ones of that function, such as `local_device_ids`.
+        """
+        if self.size > 1:
+            # The language stands without jax: only whoever calls this has it loaded.
+            jax = importlib.import_module("jax")
+            meeting = {"coordinator_address": self.coordinator, "coordinator_bind_address": self.coordinator}
+            jax.distributed.initialize(**{**meeting, "num_processes": self.size, "process_id": self.rank, **settings})
+
+
 class Context:
     """One execution of an operator, seen from inside.
 
     Attributes:
         source: where the external data lies that the operator is to read.
+        gang: the processes that run this call together; one for an ordinary call.
         observations: what the operator measured, by name; recorded beside the result, no part of it.
         lines: the last lines that it logged.
     """
@@ -52,9 +92,11 @@ class Context:
         redact: Callable[[str], str] | None = None,
         limit: float | None = None,
         source: str | None = None,
+        gang: Gang | None = None,
     ) -> None:
         self._call = call
         self.source = source
+        self.gang = gang or Gang()
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)

@@ -21,7 +21,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker.context import Cancelled, Context, entered
+from marin_dsl.worker.context import Cancelled, Context, Gang, entered
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import Task
@@ -44,6 +44,7 @@ class Surroundings:
         folder: the working directory.
         temporary: where temporary files go.
         scratch_root: where the scratch folder goes; None for among the temporary files.
+        gang: the processes that run the call together with this one.
     """
 
     path: tuple[str, ...]
@@ -51,6 +52,7 @@ class Surroundings:
     folder: str
     temporary: str
     scratch_root: Path | None
+    gang: Gang
 
     def enter(self) -> None:
         """Make them those of this process."""
@@ -137,6 +139,7 @@ def _answer(pickled: bytes, surroundings: Surroundings, tell: Callable[[Any], No
         lambda event: tell(("event", event)),
         redaction,
         scratch_root=surroundings.scratch_root,
+        gang=surroundings.gang,
     )
     try:
         with entered(current):

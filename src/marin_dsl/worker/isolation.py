@@ -22,18 +22,18 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from marin_dsl.store import StoreUnavailable
-from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context
+from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context, Gang
 from marin_dsl.worker.isolated import BEGINS, TAKEN, Surroundings
 from marin_dsl.worker.performance import Cancellation, Performance, described, peak_memory, performed
 from marin_dsl.worker.redaction import Redaction
-from marin_dsl.worker.task import CannotTravel, Emit, Task, packed
+from marin_dsl.worker.task import CannotRun, Emit, Task, packed
 
 KEPT_OUTPUT = 1 << 17
 """Bytes of output that are kept, before its last lines are chosen."""
@@ -50,7 +50,7 @@ class Killed(RuntimeError):
     """The process of an operator ended before the operator returned."""
 
 
-class StoreNotShared(RuntimeError):
+class StoreNotShared(CannotRun):
     """The store is one that other processes do not see."""
 
 
@@ -67,37 +67,39 @@ def perform_isolated(task: Task, emit: Emit, redaction: Redaction, *, scratch_ro
         StoreUnavailable: the store cannot be read or written.
         Cancelled: the run was cancelled meanwhile; the process is gone.
     """
-    current = Context(task.call, limit=task.annotations.limit)
-    if task.store.url.startswith("memory://"):
-        error = StoreNotShared(
-            f"isolate=True runs {task.operator.short_name} in a process of its own, and {task.store.url} is in the "
-            "memory of this one; choose a store on a disk or in a bucket (--store or MARIN_STORE)"
-        )
-        return performed(current, failure=described("lost", error, perform_isolated))
-    own = scratch_root / uuid.uuid4().hex if scratch_root is not None else None
     try:
-        process = _started(task, own)
-    except CannotTravel as error:
-        return performed(current, failure=described("lost", error, perform_isolated))
+        pickled = packed_for_processes(task, "isolate=True", "a process of its own")
+    except CannotRun as error:
+        return performed(Context(task.call), failure=described("lost", error, perform_isolated))
+    conversation = Conversation(task, ready().take(), emit, redaction, own_scratch(scratch_root))
     try:
-        return _Conversation(task, process, emit, redaction, current).until_the_end()
+        conversation.begin(pickled, Gang())
+        with contextlib.closing(answers([conversation])) as looks:
+            return next(filter(None, looks))[0][1]
     finally:
-        process.leave()
-        if own is not None:
-            shutil.rmtree(own, ignore_errors=True)
+        conversation.leave()
 
 
-def _started(task: Task, scratch_root: Path | None) -> _Process:
-    """A process that has taken the call (or is a new one that ended at once, which its end will tell of)."""
-    pickled = packed(task)
-    while True:
-        process = ready().take()
-        if process.told(pickled, scratch_root) or not process.spare:
-            return process
-        process.leave()  # it has waited too long, and has ended
+def packed_for_processes(task: Task, asked: str, what: str) -> bytes:
+    """A task on its way to processes that see the store, too.
+
+    Raises:
+        CannotRun: they do not, or the task holds something that stays here.
+    """
+    if task.store.url.startswith("memory://"):
+        raise StoreNotShared(
+            f"{asked} runs {task.operator.short_name} in {what}, and {task.store.url} is in the memory of this one; "
+            "choose a store on a disk or in a bucket (--store or MARIN_STORE)"
+        )
+    return packed(task)
 
 
-class _Process:
+def own_scratch(scratch_root: Path | None) -> Path | None:
+    """A name for the place of one process's scratch folder among those of the call."""
+    return scratch_root / uuid.uuid4().hex if scratch_root is not None else None
+
+
+class Process:
     """A fresh interpreter, with a connection to it and the end of what it prints."""
 
     def __init__(self, *, spare: bool) -> None:
@@ -119,10 +121,12 @@ class _Process:
             os.close(written)
         os.set_blocking(self.output, False)
 
-    def told(self, pickled: bytes, scratch_root: Path | None) -> bool:
+    def told(self, pickled: bytes, scratch_root: Path | None, gang: Gang) -> bool:
         """Hand a call over; whether the process has taken it."""
         self.temporary = Path(tempfile.mkdtemp(prefix="marin-"))
-        surroundings = Surroundings(tuple(sys.path), dict(os.environ), os.getcwd(), str(self.temporary), scratch_root)
+        surroundings = Surroundings(
+            tuple(sys.path), dict(os.environ), os.getcwd(), str(self.temporary), scratch_root, gang
+        )
         try:
             self.connection.send(surroundings)
             self.connection.send_bytes(pickled)
@@ -158,15 +162,15 @@ class Ready:
     """Processes that wait for a call."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Process] = deque()
+        self._waiting: deque[Process] = deque()
         self._lock = threading.Lock()
 
-    def take(self) -> _Process:
+    def take(self) -> Process:
         """A process that waits (or a new one), while others are started for the next calls."""
         with self._lock:
-            process = self._waiting.popleft() if self._waiting else _Process(spare=False)
+            process = self._waiting.popleft() if self._waiting else Process(spare=False)
             while len(self._waiting) < WAITING:
-                self._waiting.append(_Process(spare=True))
+                self._waiting.append(Process(spare=True))
         return process
 
 
@@ -176,55 +180,110 @@ def ready() -> Ready:
     return Ready()
 
 
+Ended = list[tuple["Conversation", Performance]]
+
+
+def answers(conversations: Sequence[Conversation]) -> Generator[Ended]:
+    """Who has come to an end, and to which, at each look; whoever stops looking has the others killed.
+
+    Raises:
+        StoreUnavailable: the store cannot be read or written.
+        Cancelled: the run was cancelled meanwhile; the processes are gone.
+    """
+    waiting = list(conversations)
+    cancellation = Cancellation(waiting[0].task.store, waiting[0].task.run)
+    try:
+        while waiting:
+            ended = _look(waiting)
+            for conversation, _ in ended:
+                waiting.remove(conversation)
+            yield ended
+            if waiting and cancellation.asked():
+                raise Cancelled("the run was cancelled")
+    finally:
+        for conversation in waiting:
+            conversation.process.signal(signal.SIGKILL)
+
+
+def _look(waiting: Sequence[Conversation]) -> Ended:
+    """Who has come to an end within a moment."""
+    for conversation in waiting:
+        conversation.measure()
+    left = min(each.deadline for each in waiting) - time.monotonic()
+    by_source = {source: each for each in waiting for source in each.sources()}
+    found: dict[Conversation, Performance] = {}
+    for source in multiprocessing.connection.wait(list(by_source), max(0.0, min(_LOOK, left))):
+        conversation = by_source[source]
+        performance = conversation.heard(source) if conversation not in found else None
+        if performance is not None:
+            found[conversation] = performance
+    for conversation in waiting:
+        if conversation not in found and conversation.deadline <= time.monotonic():
+            found[conversation] = conversation.timed_out()
+    return list(found.items())
+
+
 @attrs.define(eq=False)
-class _Conversation:
-    """What is heard from a process until it has answered, or is no more."""
+class Conversation:
+    """What is heard from a process until it has answered, or is no more.
+
+    Attributes:
+        task: the call.
+        process: the one that runs it.
+        emit: is given the events of the operator.
+        redaction: is told the secrets among the arguments.
+        scratch_root: where its scratch folder lies; None for among the temporary files.
+        deadline: when its time is up, on the monotonic clock.
+        peak: bytes of memory that the process was seen to have.
+        printed: the end of what it has printed and logged.
+        prints: whether more may follow.
+    """
 
     task: Task
-    process: _Process
+    process: Process
     emit: Emit
     redaction: Redaction
-    current: Context
-    deadline: float = 0.0
+    scratch_root: Path | None
+    deadline: float = math.inf
     peak: int = 0
     printed: bytearray = attrs.field(factory=bytearray)
+    prints: bool = True
 
-    def until_the_end(self) -> Performance:
-        cancellation = Cancellation(self.task.store, self.task.run)
+    def begin(self, pickled: bytes, gang: Gang) -> None:
+        """Hand the call over (or to a new process that ended at once, which its end will tell of)."""
+        while not self.process.told(pickled, self.scratch_root, gang) and self.process.spare:
+            self.process.leave()  # it has waited too long, and has ended
+            self.process = ready().take()
         self._allow(LOADING)
+
+    def leave(self) -> None:
+        """Let the process end by itself for a while, and remove what it had for itself."""
+        self.process.leave()
+        if self.scratch_root is not None:
+            shutil.rmtree(self.scratch_root, ignore_errors=True)
+
+    def measure(self) -> None:
+        """See how much memory the process has had so far: when it has died, nobody knows."""
+        self.peak = max(self.peak, peak_memory(self.process.popen.pid))
+
+    def sources(self) -> list[Any]:
+        """Where something may be heard."""
+        return [self.process.connection, *([self.process.output] if self.prints else [])]
+
+    def heard(self, source: Any) -> Performance | None:
+        """Take what came from one of the sources; what came of the call when that is known now."""
+        if source is not self.process.connection:
+            self.prints = self._read()
+            return None
         try:
-            while (left := self.deadline - time.monotonic()) > 0:
-                for kind, content in self._heard(min(_LOOK, left)):
-                    if kind == "end":
-                        return self._killed()
-                    found = self._taken(kind, content)
-                    if found is not None:
-                        return found
-                if cancellation.asked():
-                    raise Cancelled("the run was cancelled")
-            return self._timed_out()
-        except BaseException:
-            self.process.signal(signal.SIGKILL)
-            raise
+            found = self.process.connection.recv()
+        except (EOFError, OSError):
+            return self._killed()
+        return self._taken(*found)
 
     def _allow(self, more: float) -> None:
         limit = self.task.annotations.limit
         self.deadline = math.inf if limit is None else time.monotonic() + limit + more
-
-    def _heard(self, timeout: float) -> Iterator[tuple[str, Any]]:
-        """What comes next within a time, if anything does."""
-        self.peak = max(self.peak, peak_memory(self.process.popen.pid))
-        connection, output = self.process.connection, self.process.output
-        for source in multiprocessing.connection.wait([connection, output], timeout):
-            if source == output:
-                if not self._read():
-                    multiprocessing.connection.wait([connection], timeout)  # it has closed what it prints to
-                continue
-            try:
-                found = connection.recv()
-            except (EOFError, OSError):
-                found = ("end", None)
-            yield found
 
     def _read(self) -> bool:
         """Take what was printed; whether there can be more."""
@@ -255,30 +314,30 @@ class _Conversation:
         elif kind == "unavailable":
             raise StoreUnavailable(content)
         else:
-            self._read()
-            found: Performance = attrs.evolve(content, lines=self._lines())
+            found: Performance = attrs.evolve(content, lines=self.lines())
             return found
         return None
 
-    def _lines(self) -> tuple[str, ...]:
-        """The last lines of what was printed and logged."""
+    def lines(self) -> tuple[str, ...]:
+        """The last lines of what was printed and logged so far."""
+        self._read()
         text = self.redaction.text(bytes(self.printed).decode("utf-8", "backslashreplace"))
         # Where the beginning was cut off, a secret may have been cut in two.
         return tuple(text[-KEPT_OUTPUT // 2 :].splitlines()[-KEPT_LINES:])
 
     def _failed(self, kind: Any, error: BaseException) -> Performance:
-        self._read()
         failure = self.redaction.plain(described(kind, error, perform_isolated))
-        found = performed(self.current, failure={**failure, "traceback": ""})
+        found = performed(Context(self.task.call), failure={**failure, "traceback": ""})
         pid = self.process.popen.pid
-        return attrs.evolve(found, lines=self._lines(), peak_memory=self.peak, pid=pid, thread="MainThread")
+        return attrs.evolve(found, lines=self.lines(), peak_memory=self.peak, pid=pid, thread="MainThread")
 
-    def _timed_out(self) -> Performance:
+    def timed_out(self) -> Performance:
+        """End the process, which has a moment to say where it was."""
         self.process.signal(signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.popen.wait(_LAST_WORDS)
         self.process.signal(signal.SIGKILL)
-        return self._failed("timeout", self.current.timed_out())
+        return self._failed("timeout", Context(self.task.call, limit=self.task.annotations.limit).timed_out())
 
     def _killed(self) -> Performance:
         try:

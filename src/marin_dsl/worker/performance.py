@@ -25,7 +25,7 @@ from marin_dsl.operator import Operator
 from marin_dsl.operator.secret import SecretMissing, revealed, text_of
 from marin_dsl.outcome import FailureKind
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
-from marin_dsl.worker.context import Cancelled, Context, TimedOut
+from marin_dsl.worker.context import Cancelled, Context, Gang, TimedOut
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import Emit, Task
 
@@ -57,7 +57,9 @@ class Performance:
     transient: bool = False
 
 
-def context_of(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Path | None) -> Context:
+def context_of(
+    task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Path | None, gang: Gang | None = None
+) -> Context:
     """What the operator of a task sees of its execution."""
     call = format_digest(task.call)
 
@@ -72,6 +74,7 @@ def context_of(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Pa
         redact=redaction.text,
         limit=task.annotations.limit,
         source=task.annotations.source,
+        gang=gang,
     )
 
 
@@ -95,6 +98,8 @@ def perform(
         arguments = _arguments(task, redaction)
         kind = "raised"
         value = _called(task, arguments)
+        if current.gang.rank > 0:  # the value of a gang is what rank 0 returns; of others nothing is written
+            return performed(current)
         kind = "unstorable"
         what = f"the result of {task.operator.short_name}"
         with _named(what):

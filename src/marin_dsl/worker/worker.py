@@ -20,6 +20,7 @@ from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
 from marin_dsl.worker.context import Context, entered
+from marin_dsl.worker.gang import forget, perform_gang
 from marin_dsl.worker.isolation import perform_isolated
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
 from marin_dsl.worker.redaction import Redaction
@@ -63,27 +64,32 @@ def _execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
-    return _recorded(task, _performed(task, emit), started)
-
-
-def _performed(task: Task, emit: Emit) -> Performance:
-    """Run the operator, where and how its annotations say."""
     local = task.store.files.local("scratch")
     scratch_root = local / task.call.hex() if local is not None else None
-    redaction = Redaction()
     try:
-        if task.annotations.isolate:
-            return perform_isolated(task, emit, redaction, scratch_root=scratch_root)
-        current = context_of(task, emit, redaction, scratch_root=scratch_root)
-        with entered(current):
-            if task.annotations.limit is not None:
-                return perform_in_time(task, current, redaction)
-            # Ctrl-C arrives in the main thread only: elsewhere the operator itself has raised it.
-            main = threading.current_thread() is threading.main_thread()
-            return perform(task, current, redaction, stops=(KeyboardInterrupt,) if main else ())
+        answer = _recorded(task, _performed(task, emit, scratch_root), started)
+        if answer.failed is None and task.annotations.hosts > 1:
+            forget(scratch_root)
+        return answer
     finally:
         if scratch_root is not None:
             _remove_empty(scratch_root)
+
+
+def _performed(task: Task, emit: Emit, scratch_root: Path | None) -> Performance:
+    """Run the operator, where and how its annotations say."""
+    redaction = Redaction()
+    if task.annotations.hosts > 1:
+        return perform_gang(task, emit, redaction, scratch_root=scratch_root)
+    if task.annotations.isolate:
+        return perform_isolated(task, emit, redaction, scratch_root=scratch_root)
+    current = context_of(task, emit, redaction, scratch_root=scratch_root)
+    with entered(current):
+        if task.annotations.limit is not None:
+            return perform_in_time(task, current, redaction)
+        # Ctrl-C arrives in the main thread only: elsewhere the operator itself has raised it.
+        main = threading.current_thread() is threading.main_thread()
+        return perform(task, current, redaction, stops=(KeyboardInterrupt,) if main else ())
 
 
 def _recorded(task: Task, performance: Performance, started: float) -> Answer:

@@ -96,7 +96,7 @@ def test_a_batch_is_of_one_operator_and_one_priority():
     assert [batch.priority for batch in batches] == sorted((batch.priority for batch in batches), reverse=True)
 
 
-@pytest.mark.parametrize("settings", [{"isolate": True}, {"timeout": 60}])
+@pytest.mark.parametrize("settings", [{"isolate": True}, {"timeout": 60}, {"hosts": 2}])
 def test_what_has_a_process_or_a_time_of_its_own_goes_alone(settings):
     assert set(map(len, numbers(filled(100, 0.0001, **settings).due(2)))) == {1}
 

@@ -25,11 +25,12 @@ def annotated(n: int) -> int:
 
 def test_no_annotation_enters_the_identity():
     given = plain(1).with_(
-        retries=2, timeout="2h", isolate=True, transient=(OSError,), priority=5, resources={"GPU": 1}
+        retries=2, timeout="2h", isolate=True, transient=(OSError,), priority=5, resources={"GPU": 1}, hosts=4
     )
     assert given.key == plain(1).key == annotated(1).key
     assert given == plain(1)
-    assert given.annotations == Annotations({"GPU": 1}, 5, None, 2, 7200.0, True, (OSError,))
+    assert given.annotations == Annotations({"GPU": 1}, 5, None, 2, 7200.0, True, (OSError,), None, 4)
+    assert op(hosts=2)(plain.function).identity == op(plain.function).identity
 
 
 def test_an_expression_overrides_what_its_operator_says():
@@ -45,12 +46,12 @@ def test_an_expression_overrides_what_its_operator_says():
 def test_an_operator_of_no_module_keeps_what_it_says_when_it_travels():
     import cloudpickle
 
-    @op(version="1", retries=1, timeout=3, isolate=True, transient=OSError, resources={"GPU": 1})
+    @op(version="1", retries=1, timeout=3, isolate=True, transient=OSError, resources={"GPU": 1}, hosts=2)
     def local() -> int:
         return 1
 
     copy = pickle.loads(cloudpickle.dumps(local))
-    assert copy.annotations == local.annotations == Annotations({"GPU": 1}, 0, None, 1, 3.0, True, (OSError,))
+    assert copy.annotations == local.annotations == Annotations({"GPU": 1}, 0, None, 1, 3.0, True, (OSError,), None, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,17 @@ def test_seconds_are_spelled_as_they_are_read(seconds, text):
 def test_what_is_no_number_of_retries_is_refused(given):
     with pytest.raises(ValueError, match=r"retries=.*: expected how often to try again, a number like 0, 1 or 2"):
         plain(1).with_(retries=given)
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, "2"])
+def test_what_is_no_number_of_hosts_is_refused(given):
+    with pytest.raises(ValueError) as caught:
+        plain(1).with_(hosts=given)
+    assert str(caught.value) == f"hosts={given!r}: expected how many processes run it together, a number like 1, 2 or 8"
+    with pytest.raises(ValueError, match="expected how many processes run it together"):
+        op(hosts=given)(plain.function)
+    assert plain(1).with_(hosts=3).with_(priority=1).annotations.hosts == 3
+    assert plain(1).annotations.hosts == plain(1).with_(hosts=3).with_(hosts=1).annotations.hosts == 1
 
 
 def test_other_wrong_annotations_are_refused():
