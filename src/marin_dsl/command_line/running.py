@@ -100,7 +100,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
         {"recipe": format_digest(key), "title": title, "reason": plan.reasons.get(key), "undecided": undecided}
         for key, title, undecided in plan.runs
     ]
-    others = {"served": plan.hits, "kept": plan.kept, "skipped": plan.skipped, "deciding": plan.deciding}
+    others = {"served": list(plan.hits), "kept": plan.kept, "skipped": plan.skipped, "deciding": plan.deciding}
     drift = [
         {"label": str(found.label), "since": found.entry.since, "lines": found.lines, "code": found.code}
         for found in plan.drifts

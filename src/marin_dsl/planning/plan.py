@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import attrs
 
+from marin_dsl.expression import Expression
 from marin_dsl.expression.inline import Choice
+from marin_dsl.expression.recipe import title
 from marin_dsl.labels.drift import CodeDrift, Drift
 from marin_dsl.planning.node import How
 from marin_dsl.planning.resolution import Resolution
+
+
+class Titles(Sequence[str]):
+    """Titles of expressions, spelled when they are looked at; of what is served mostly the number is."""
+
+    def __init__(self, expressions: Sequence[Expression[Any]]) -> None:
+        self._expressions = tuple(expressions)
+
+    def __len__(self) -> int:
+        return len(self._expressions)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Titles: ...
+    def __getitem__(self, place: int | slice) -> str | Titles:
+        found = self._expressions[place]
+        return Titles(found) if isinstance(found, tuple) else title(found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Titles | tuple) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @attrs.frozen
@@ -27,7 +57,7 @@ class Plan:
         code: operators whose code changed though their version did not, and whose values are served.
     """
 
-    hits: tuple[str, ...]
+    hits: Sequence[str]
     runs: tuple[tuple[bytes, str, bool], ...]
     kept: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -65,7 +95,7 @@ def plan_of(resolution: Resolution, reasons: Mapping[bytes, str]) -> Plan:
 
     runs = tuple((node.expression.key, node.title, node.how is None) for node in nodes if node.how in ("run", None))
     return Plan(
-        titles("hit", "cutoff"),
+        Titles([node.expression for node in nodes if node.how in ("hit", "cutoff")]),
         runs,
         titles("kept"),
         titles("skipped"),

@@ -115,3 +115,13 @@ def test_a_node_without_outcome_is_not_done(tmp_path):
     node.stored(Store(tmp_path).put(3))
     assert node.done
     assert node.digest == node.value.digest
+
+
+def test_titles_of_what_is_served_are_a_sequence_like_a_tuple(tmp_path):
+    store = Store(tmp_path)
+    evaluate(f(1), f(2), store=store, debug=True)
+    hits = plan(f(1), f(2), store=store).hits
+    assert hits == ("f(value=1)", "f(value=2)")
+    assert (len(hits), hits[1], hits[:1], repr(hits[1:])) == (2, "f(value=2)", ("f(value=1)",), "('f(value=2)',)")
+    assert hash(hits) == hash(("f(value=1)", "f(value=2)"))
+    assert hits != ["f(value=1)", "f(value=2)"]
