@@ -7,24 +7,13 @@ import hashlib
 import fsspec
 import pytest
 
-from marin_dsl import Directory, Failed, File, Store, digest, evaluate, external, op
+from marin_dsl import Directory, Failed, File, Store, digest, external, op
+from tests.marin_dsl.runs import Ran, run
 
 
 @op(version="1")
 def words(file: File) -> int:
     return len(file.read_text().split())
-
-
-class Ran(list):
-    """Titles of what ran, in order."""
-
-    def __call__(self, event: dict) -> None:
-        if event["event"] == "running":
-            self.append(event["title"])
-
-
-def run(expression, store, **settings):
-    return evaluate(expression, store=store, debug=True, **settings)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from marin_dsl import Failed, Store, evaluate, op, plan, recall
+from tests.marin_dsl.runs import Ran, run
 
 _values = itertools.count()
 
@@ -39,18 +40,6 @@ def twice(n: int) -> int:
 @op(version="1")
 def returning():
     return same(reading("inside"))
-
-
-class Ran(list):
-    """Titles of what ran, in order."""
-
-    def __call__(self, event: dict) -> None:
-        if event["event"] == "running":
-            self.append(event["title"])
-
-
-def run(expression, store, **settings):
-    return evaluate(expression, store=store, debug=True, **settings)
 
 
 # ---- impure

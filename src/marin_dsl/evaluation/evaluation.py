@@ -234,7 +234,7 @@ class Evaluation:
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
             return
-        if node.volatile and not getattr(node.expression.operator, "impure", False):
+        if node.volatile and not node.impure:
             node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()

@@ -12,6 +12,7 @@ from marin_dsl.encoding import Encoded
 from marin_dsl.expression import Expression
 from marin_dsl.expression.inline import InlineOperator
 from marin_dsl.expression.recipe import call_text, structure
+from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed, Skipped, blame
 from marin_dsl.store import StoredValue
 
@@ -83,6 +84,12 @@ class Node:
     def inline(self) -> bool:
         """Whether it is evaluated by whoever needs it, and never scheduled."""
         return isinstance(self.expression.operator, InlineOperator)
+
+    @property
+    def impure(self) -> bool:
+        """Whether its operator is called anew in each run."""
+        operator = self.expression.operator
+        return isinstance(operator, Operator) and operator.impure
 
     def stored(self, value: StoredValue) -> None:
         """It has a value, in the store."""

@@ -17,7 +17,6 @@ from marin_dsl.expression.choices import first_of
 from marin_dsl.expression.inline import Choice, InlineFunction, Recall
 from marin_dsl.expression.keys import drawn, recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
-from marin_dsl.operator import Operator
 from marin_dsl.outcome import Blame, Failed
 from marin_dsl.planning.code_drift import code_of, composed
 from marin_dsl.planning.inline_values import InlineValues
@@ -106,7 +105,7 @@ class Resolution:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline or self.sample > 0.0:
             return False
-        if not node.expression.references and not _impure(node.expression):
+        if not node.expression.references and not node.impure:
             return self._look_up_leaf(node)
         node.led = self.store.led_to(node.expression.key)
         call = None if node.led is None or node.led[1] else node.led[0]
@@ -176,7 +175,7 @@ class Resolution:
     def _decide_call(self, node: Node) -> None:
         digests = [self.nodes[reference.key].digest or b"" for reference in node.expression.references]
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
-        if _impure(node.expression):
+        if node.impure:
             node.call, node.volatile = volatile_key(node.call, self.run), True
         record = self.store.result(node.call)
         node.verifies = record is not None and drawn(node.call, self.run, self.sample)
@@ -332,10 +331,6 @@ class Resolution:
             if not node.inline:
                 found[names[node.how]] += 1
         return found
-
-
-def _impure(expression: Expression[Any]) -> bool:
-    return isinstance(expression.operator, Operator) and expression.operator.impure
 
 
 def _adopt(node: Node, other: Node) -> None:

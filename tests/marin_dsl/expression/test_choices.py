@@ -11,6 +11,7 @@ import pytest
 
 from marin_dsl import Failed, Ok, Skipped, Store, at_least, attempt, evaluate, grid, op, plan, replicate, when
 from marin_dsl.operator.signature import WrongCall
+from tests.marin_dsl.runs import Ran, run
 
 
 @op(version="1")
@@ -51,18 +52,6 @@ def count(n: int):
 @op(version="1")
 def fibonacci(n: int):
     return n if n < 2 else add(fibonacci(n - 1), fibonacci(n - 2))
-
-
-class Ran(list):
-    """Titles of what ran, in order."""
-
-    def __call__(self, event: dict) -> None:
-        if event["event"] == "running":
-            self.append(event["title"])
-
-
-def run(expression, store, **settings):
-    return evaluate(expression, store=store, debug=True, **settings)
 
 
 # ---- when

@@ -7,8 +7,9 @@ import pickle
 
 import pytest
 
-from marin_dsl import Skipped, after, evaluate, op, plan
+from marin_dsl import Skipped, after, op, plan
 from marin_dsl.expression.waits import WaitsForItself
+from tests.marin_dsl.runs import Ran, run
 
 
 @op(version="1")
@@ -29,18 +30,6 @@ def boom() -> int:
 @op(version="1")
 def returning(name: str):
     return after(step(name), step("before"))
-
-
-class Ran(list):
-    """Titles of what ran, in order."""
-
-    def __call__(self, event: dict) -> None:
-        if event["event"] == "running":
-            self.append(event["title"])
-
-
-def run(expression, store, **settings):
-    return evaluate(expression, store=store, debug=True, **settings)
 
 
 def test_what_is_waited_for_runs_first_and_changes_no_key(tmp_path):
