@@ -1,0 +1,57 @@
+"""Tests on several simulated devices: they run in processes of their own, whose JAX was told so before it began.
+
+Each kind of process (number of devices, environment) is started once for a session and shared by its tests. A test that
+cannot get its devices fails; it is never left out.
+"""
+
+import atexit
+import functools
+import importlib
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+CHECKED = ("marin_models", "marin_kernels")
+"""Packages whose annotated shapes are checked while their tests run."""
+
+
+def on_devices(count: int = 8, **environment: str) -> Callable[[Callable], Callable]:
+    """Run a test function in a process with simulated CPU devices, and with more in its environment.
+
+    The function must stand at the top of its module, and its arguments must be picklable; innermost of decorators.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def remote(*arguments, **named):
+            pool = _process(count, tuple(sorted(environment.items())))
+            return pool.submit(_call, function.__module__, function.__name__, arguments, named).result()
+
+        return remote
+
+    return decorate
+
+
+@functools.cache
+def _process(count: int, environment: tuple[tuple[str, str], ...]) -> ProcessPoolExecutor:
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, (count, environment))
+    atexit.register(pool.shutdown)
+    return pool
+
+
+def _prepare(count: int, environment: tuple[tuple[str, str], ...]) -> None:
+    os.environ |= {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+        **dict(environment),
+    }
+    import jax
+    from jaxtyping import install_import_hook
+
+    install_import_hook(CHECKED, "beartype.beartype")
+    assert jax.device_count() == count, f"{count} devices were asked for, JAX has {jax.device_count()}"
+
+
+def _call(module: str, name: str, arguments: tuple, named: dict) -> None:
+    getattr(importlib.import_module(module), name).__wrapped__(*arguments, **named)
