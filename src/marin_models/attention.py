@@ -52,9 +52,25 @@ class Attention(eqx.Module):
         segment_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length width"]:
         """Mix information between the positions of each row."""
+        query, key, value = self.project(x, table)
+        attended = causal_attention(query, key, value, segment_ids, implementation=self.implementation)
+        return self.combine(x, attended)
+
+    def project(
+        self, x: Float[Array, "batch length width"], table: RotaryTable
+    ) -> tuple[
+        Float[Array, "batch length heads head_size"],
+        Float[Array, "batch length key_value_heads head_size"],
+        Float[Array, "batch length key_value_heads head_size"],
+    ]:
+        """Queries, keys and values of each position, normalized and rotated."""
         head_size = 2 * table.cosine.shape[-1]
         projected = (x @ matrix.astype(x.dtype) for matrix in (self.query, self.key, self.value))
         query, key, value = (part.reshape(*x.shape[:2], -1, head_size) for part in projected)
-        query, key = rotate(self.query_norm(query), table), rotate(self.key_norm(key), table)
-        attended = causal_attention(query, key, value, segment_ids, implementation=self.implementation)
+        return rotate(self.query_norm(query), table), rotate(self.key_norm(key), table), value
+
+    def combine(
+        self, x: Float[Array, "batch length width"], attended: Float[Array, "batch length heads head_size"]
+    ) -> Float[Array, "batch length width"]:
+        """What the heads found, put together for the residual stream."""
         return jnp.reshape(attended, (*x.shape[:2], -1)) @ self.output.astype(x.dtype)

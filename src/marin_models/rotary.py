@@ -7,15 +7,15 @@ from jaxtyping import Array, Float
 
 
 class RotaryTable(NamedTuple):
-    """Cosines and sines of each position's angles.
+    """Cosines and sines of each position's angles, the same for all rows or each row's own.
 
     Attributes:
         cosine: ``cos(position * theta**(-2 i / head_size))`` for pair ``i``.
         sine: the same with ``sin``.
     """
 
-    cosine: Float[Array, "length half"]
-    sine: Float[Array, "length half"]
+    cosine: Float[Array, "*batch length half"]
+    sine: Float[Array, "*batch length half"]
 
 
 def rotary_table(length: int, head_size: int, theta: float | Float[Array, ""]) -> RotaryTable:
@@ -32,6 +32,6 @@ def rotate(
     x: Float[Array, "batch length heads head_size"], table: RotaryTable
 ) -> Float[Array, "batch length heads head_size"]:
     """Turn pair ``(x[i], x[i + head_size / 2])`` of every head by its position's angle ``i``."""
-    cosine, sine = (part[:, None, :].astype(x.dtype) for part in table)
+    cosine, sine = (part[..., None, :].astype(x.dtype) for part in table)
     first, second = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
