@@ -55,7 +55,7 @@ class MixtureOfExpertsConfig:
     Raises:
         ValueError: naming the attribute, what was given and what is possible.
 
-    Source: the quantile method: Su 2026, kexue.fm/archives/11619; sign: Wang et al. 2024 (arXiv 2408.15664); auxiliary
+    Source: the quantile method: Su, kexue.fm/archives/11619; sign: Wang et al. 2024 (arXiv 2408.15664); auxiliary
     loss: Fedus et al. 2021 (arXiv 2101.03961); z-loss: Zoph et al. 2022 (arXiv 2202.08906).
     """
 
@@ -82,7 +82,8 @@ class MixtureOfExpertsConfig:
         if self.top_k > most:
             reason = "; balancing by quantiles looks at the first expert not chosen" if most < self.experts else ""
             raise ValueError(
-                f"MixtureOfExpertsConfig: top_k {self.top_k} of {self.experts} experts; it must be at most {most}{reason}"
+                f"MixtureOfExpertsConfig: top_k {self.top_k} of {self.experts} experts; "
+                f"it must be at most {most}{reason}"
             )
 
     @property
