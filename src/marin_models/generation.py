@@ -14,7 +14,8 @@ from marin_models.key_value_cache import KeyValueCache, empty_cache, enlarged, e
 from marin_models.parameters import unflatten
 from marin_models.sampling import sample
 from marin_models.stopping import Stop, Stops, first_stop
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 Prompt = Sequence[int] | Integer[np.ndarray, " _"]
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from marin_models.rotary import RotaryTable, rotary_table
-from marin_models.transformer import Block, Transformer, TransformerConfig
+from marin_models.stack import through_layers
+from marin_models.transformer import Block, Transformer
+from marin_models.transformer_config import TransformerConfig
 
 
 class KeyValueCache(NamedTuple):
@@ -60,37 +62,55 @@ def extend(
     """
     config = model.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])
-    table = rotary_table(cache.capacity, config.head_size, config.rope_theta)
+    table = rotary_table(cache.capacity, config.rotated_size, config.rope_theta)
     table = RotaryTable(table.cosine[positions], table.sine[positions])
     x = jnp.take(model.embedding, tokens, axis=0).astype(config.dtype)
 
-    def layer(x: Array, block_and_cache: tuple[Block, KeyValueCache]) -> tuple[Array, KeyValueCache]:
+    def layer(
+        x: Array, block_and_cache: tuple[Block, KeyValueCache], window: int | None
+    ) -> tuple[Array, KeyValueCache]:
         block, cache = block_and_cache
         normalized = block.attention_norm(x)
         query, key, value = block.attention.project(normalized, table)
         cache = KeyValueCache(_written(cache.keys, key, start), _written(cache.values, value, start))
-        x = x + block.attention.combine(normalized, cached_attention(query, cache, positions))
+        x = x + block.attention.combine(normalized, cached_attention(query, cache, positions, window=window))
         return x + block.feed_forward(block.feed_forward_norm(x)), cache
 
-    x, cache = jax.lax.scan(layer, x, (model.blocks, cache))
+    x, cache = through_layers(layer, x, (model.blocks, cache), config.windows)
     return model.final_norm(x), cache
 
 
 def cached_attention(
-    query: Float[Array, "batch length heads head_size"], cache: KeyValueCache, positions: Int[Array, "batch length"]
+    query: Float[Array, "batch length heads head_size"],
+    cache: KeyValueCache,
+    positions: Int[Array, "batch length"],
+    *,
+    window: int | None = None,
 ) -> Float[Array, "batch length heads head_size"]:
-    """Each query attends to one layer's slots up to its own position; scores and softmax are fp32."""
+    """Each query attends to one layer's slots up to its own position; scores and softmax are fp32.
+
+    Args:
+        query: normalized and rotated queries.
+        cache: one layer of the cache, in which the queries' own tokens have been written.
+        positions: of the queries.
+        window: how many slots a query sees, its own included; None: all up to its own.
+    """
     batch, length, heads, head_size = query.shape
     grouped = query.reshape(batch, length, cache.keys.shape[2], -1, head_size)
     scores = jnp.einsum("btkgd,bskd->bkgts", grouped, cache.keys, preferred_element_type=jnp.float32)
-    scores = jnp.where(_visible(positions, cache.capacity)[:, None, None], scores / math.sqrt(head_size), -jnp.inf)
+    scores = jnp.where(
+        _visible(positions, cache.capacity, window)[:, None, None], scores / math.sqrt(head_size), -jnp.inf
+    )
     probabilities = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
     attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, cache.values, preferred_element_type=jnp.float32)
     return attended.reshape(batch, length, heads, head_size).astype(query.dtype)
 
 
-def _visible(positions: Int[Array, "batch length"], capacity: int) -> Bool[Array, "batch length capacity"]:
-    return jnp.arange(capacity) <= positions[..., None]
+def _visible(
+    positions: Int[Array, "batch length"], capacity: int, window: int | None
+) -> Bool[Array, "batch length capacity"]:
+    distance = positions[..., None] - jnp.arange(capacity)
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)
 
 
 def _written(

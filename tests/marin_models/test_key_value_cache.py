@@ -1,3 +1,4 @@
+import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,24 @@ CAPACITY = 16
 
 def model():
     return jax.tree.map(lambda leaf: leaf * 3, tiny_model(seed=2))
+
+
+SPECIAL = attrs.evolve(
+    TINY,
+    layers=5,
+    window=3,
+    local_to_global=(1, 1),
+    rotary_fraction=0.5,
+    qk_norm="projection",
+    attention_bias=True,
+    attention_gate=True,
+    norm_gate=2,
+)
+
+
+def perturbed(model, seed=5):
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
 
 
 def tokens(length=12, batch=2):
@@ -37,6 +56,14 @@ def test_hidden_states_equal_those_of_the_whole_text_however_it_is_cut(pieces):
         hidden, cache = step(model(), cache, text[:, begin : begin + piece], jnp.full(2, begin))
         read.append(hidden)
     assert_close(np.concatenate(read, 1), whole(model(), text))
+
+
+def test_windows_partial_rotation_biases_and_gates_are_those_of_the_forward_pass():
+    special, text, cache, read = perturbed(tiny_model(config=SPECIAL)), tokens(), empty_cache(SPECIAL, 2, CAPACITY), []
+    for begin, end in [(0, 7), (7, 8), (8, 9), (9, 10), (10, 11), (11, 12)]:
+        hidden, cache = step(special, cache, text[:, begin:end], jnp.full(2, begin))
+        read.append(hidden)
+    assert_close(np.concatenate(read, 1), whole(special, text))
 
 
 def test_rows_stand_at_positions_of_their_own_and_padding_is_never_seen():
