@@ -15,7 +15,7 @@ from marin_models.training.config import TrainingConfig
 from marin_models.training.record import Curve, Timing, Trained
 from marin_models.training.state import TrainingState, initial_state
 from marin_models.training.step import Batch, Program, Run, StepMetrics, train_chunk
-from marin_models.transformer import TransformerConfig
+from marin_models.transformer_config import TransformerConfig
 from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
 
 CHUNK = 10  # steps per compiled call: long enough to hide Python, short enough to show progress and stop

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
 from marin_models.optimizers import Hyperparameters, OptimizerKind, optimizer
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 
 class TrainingState(NamedTuple):
