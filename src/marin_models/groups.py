@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-Group = Literal["matrix", "embedding", "head", "norm"]
+Group = Literal["matrix", "embedding", "head", "norm", "router", "bias"]
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -17,7 +17,8 @@ def parameter(group: Group) -> Any:
 
     Args:
         group: ``"matrix"``: maps inputs to outputs in its last two axes, earlier axes stack independent matrices;
-            ``"embedding"``: a row per token; ``"head"``: hidden state to logits; ``"norm"``: element-wise scales.
+            ``"embedding"``: a row per token; ``"head"``: hidden state to logits; ``"norm"``: element-wise scales;
+            ``"router"``: hidden state to scores of experts; ``"bias"``: numbers added to each output.
 
     Raises:
         ValueError: there is no such group.

@@ -124,6 +124,8 @@ def optimizer(
         "head": adamw(h.adam_learning_rate, h.weight_decay),
         "embedding": adamw(h.adam_learning_rate, 0.0),
         "norm": adamw(h.adam_learning_rate, 0.0),
+        "router": adamw(h.adam_learning_rate, h.weight_decay),
+        "bias": adamw(h.adam_learning_rate, 0.0),
     }
     return optax.partition(rules, parameter_groups)
 
