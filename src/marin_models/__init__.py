@@ -5,16 +5,19 @@ from marin_models.divergence import Diverged
 from marin_models.evaluation import document_bits
 from marin_models.generation import generate
 from marin_models.groups import parameter, parameter_groups
+from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.optimizers import OptimizerConfig, OptimizerKind
 from marin_models.parameters import flatten, unflatten
 from marin_models.training import Curve, Timing, Trained, TrainingConfig, train
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 from marin_models.windows import Mixture, window_sources, windows
 
 __all__ = [
     "Curve",
     "Diverged",
     "Mixture",
+    "MixtureOfExpertsConfig",
     "OptimizerConfig",
     "OptimizerKind",
     "Timing",

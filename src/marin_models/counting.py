@@ -1,6 +1,6 @@
 """How many parameters a config has and how many operations a token costs."""
 
-from marin_models.transformer import TransformerConfig
+from marin_models.transformer_config import TransformerConfig
 
 
 def matrix_parameters_per_layer(config: TransformerConfig) -> int:

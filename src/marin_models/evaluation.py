@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from marin_kernels import token_cross_entropy
 from marin_models.parameters import unflatten
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 
 class ScoredWindows(NamedTuple):

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
 from marin_models.parameters import unflatten
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 SHORTEST_BUFFER = 64  # buffers are powers of two from here on, so that prompts of many lengths share a program
 

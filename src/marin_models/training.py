@@ -19,7 +19,8 @@ from marin_models.divergence import DivergenceGuard
 from marin_models.optimizers import Hyperparameters, OptimizerConfig, OptimizerKind, clip_by_norm, optimizer
 from marin_models.parameters import flatten
 from marin_models.schedules import warmup_stable_decay
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
 
 CHUNK = 10  # steps per compiled call: long enough to hide Python, short enough to show progress and stop

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_models import TINY, tiny_model
 
-from marin_models import TransformerConfig, transformer
+from marin_models import TransformerConfig, stack
 
 SHAPE = {"vocabulary": 17, "width": 8, "layers": 2, "heads": 4, "key_value_heads": 2, "feed_forward": 12}
 
@@ -98,7 +98,7 @@ def test_packed_documents_do_not_see_each_other():
 def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
     model = perturbed(tiny_model())
     unrolled = logits(model, tokens())
-    monkeypatch.setattr(transformer, "UNROLLED_LAYERS", 0)
+    monkeypatch.setattr(stack, "UNROLLED_LAYERS", 0)
     scanned = jax.jit(lambda model, tokens: model(tokens))(model, tokens())
     np.testing.assert_allclose(scanned, unrolled, rtol=1e-5, atol=1e-5)
 
