@@ -11,8 +11,8 @@ PADDING = -1  # the segment of what is no token
 class PackedRows(NamedTuple):
     """Rows of tokens and, for each token, which piece of its row it belongs to; `PADDING` where there is none."""
 
-    tokens: Int[np.ndarray, "rows length_and_one"]
-    segment_ids: Int[np.ndarray, "rows length_and_one"]
+    tokens: Int[np.ndarray, "*steps rows length_and_one"]
+    segment_ids: Int[np.ndarray, "*steps rows length_and_one"]
 
 
 class Packing(NamedTuple):
@@ -39,7 +39,7 @@ class Packing(NamedTuple):
         return np.add.reduceat(self.ends - self.begins - 1, self.rows[:-1])
 
 
-def pack(offsets: Integer[np.ndarray, " documents_and_one"], length: int) -> Packing:
+def pack(offsets: Integer[np.ndarray, " documents_and_one"], length: int, *, separated: bool = False) -> Packing:
     """Put documents into as few rows as a simple rule finds; every prediction inside a document is made once.
 
     A document that does not fit in a row is cut into pieces that overlap by one token, the last of one piece being
@@ -49,13 +49,15 @@ def pack(offsets: Integer[np.ndarray, " documents_and_one"], length: int) -> Pac
     Args:
         offsets: where each document begins in the stream, and the end of the last one.
         length: predictions that fit in a row.
+        separated: the stream has a separator after each document, so that the first token of the next one can be
+            predicted from it: it is read with both.
 
     Raises:
         ValueError: no document has two tokens.
 
     Source: Ding et al. 2024, "Fewer truncations improve language modeling" (arXiv 2404.10830).
     """
-    begins, ends = _pieces(np.asarray(offsets, np.int64), length)
+    begins, ends = _pieces(np.asarray(offsets, np.int64), length, int(separated))
     if not len(begins):
         raise ValueError("pack: no document has two tokens, so nothing can be predicted; leave this stream out")
     order = np.argsort(begins - ends, kind="stable")
@@ -90,9 +92,10 @@ def packed_rows(
     return found
 
 
-def _pieces(offsets: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(offsets: np.ndarray, length: int, lead: int) -> tuple[np.ndarray, np.ndarray]:
     """Begin and end of every piece, in the order of the stream."""
     starts, stops = offsets[:-1], offsets[1:]
+    starts = np.where(stops > starts, np.maximum(starts - lead, 0), starts)
     counts = -(-np.maximum(stops - starts - 1, 0) // length)
     number_in_document = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     begins = np.repeat(starts, counts) + number_in_document * length

@@ -52,6 +52,19 @@ def test_a_row_holds_its_documents_side_by_side_and_padding_at_the_end():
     assert rows.segment_ids.tolist() == [[0, 0, 0, 1, 1, 1, 1, -1], [0, 0, -1, -1, -1, -1, -1, -1]]
 
 
+def test_after_a_separator_the_first_token_of_a_document_is_predicted_too():
+    stream = np.array([1, 2, 0, 3, 0, 0, 4, 5, 0])  # 0 ends a document; the third one is empty
+    packing = pack(np.array([0, 3, 5, 6, 9]), 8, separated=True)
+    rows = packed_rows(packing, stream, np.arange(len(packing)))
+    pieces = [
+        row[segments == piece].tolist()
+        for row, segments in zip(*rows, strict=True)
+        for piece in range(segments.max() + 1)
+    ]
+    assert sorted(pieces) == [[0, 0], [0, 3, 0], [0, 4, 5, 0], [1, 2, 0]]
+    assert packing.predictions().sum() == 2 + 2 + 1 + 3
+
+
 def test_documents_that_predict_nothing_are_refused():
     with pytest.raises(ValueError, match="no document has two tokens, so nothing can be predicted; leave this stream"):
         pack(offsets([1, 0, 1]), 8)
