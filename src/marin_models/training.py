@@ -16,9 +16,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from marin_kernels import CrossEntropyImplementation, linear_cross_entropy
 from marin_models.checks import at_least, not_negative, one_of, positive
 from marin_models.divergence import DivergenceGuard
-from marin_models.optimizers import Hyperparameters, OptimizerConfig, OptimizerKind, clip_by_norm, optimizer
+from marin_models.optimizers import Hyperparameters, OptimizerConfig, Rule, clip_by_norm, optimizer
 from marin_models.parameters import flatten
-from marin_models.schedules import warmup_stable_decay
+from marin_models.schedules import schedule_factor
 from marin_models.transformer import Transformer, TransformerConfig
 from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
 
@@ -142,18 +142,18 @@ def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> T
     return Transformer(config, key=jax.random.key(seed))
 
 
-@functools.partial(jax.jit, static_argnames="kind")
-def initial_moments(model: Transformer, hyperparameters: Hyperparameters, *, kind: OptimizerKind) -> PyTree:
+@functools.partial(jax.jit, static_argnames="rule")
+def initial_moments(model: Transformer, hyperparameters: Hyperparameters, *, rule: Rule) -> PyTree:
     """The state of an optimizer that has seen nothing."""
-    return optimizer(kind, hyperparameters).init(model)
+    return optimizer(rule, hyperparameters).init(model)
 
 
 def initial_state(
-    seed: int, hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
+    seed: int, hyperparameters: Hyperparameters, *, config: TransformerConfig, rule: Rule
 ) -> TrainingState:
     """The state before the first step of a run."""
     model = initial_model(seed, config=config)
-    return TrainingState(model, initial_moments(model, hyperparameters, kind=kind), jnp.zeros((), jnp.int32))
+    return TrainingState(model, initial_moments(model, hyperparameters, rule=rule), jnp.zeros((), jnp.int32))
 
 
 def train_step(
@@ -161,7 +161,7 @@ def train_step(
     tokens: Int[Array, "batch length_and_one"],
     run: Run,
     *,
-    kind: OptimizerKind,
+    rule: Rule,
     cross_entropy: CrossEntropyImplementation,
 ) -> tuple[TrainingState, StepMetrics]:
     """One optimizer step on one batch of windows."""
@@ -175,22 +175,22 @@ def train_step(
     (_, loss), gradients = jax.value_and_grad(objective, has_aux=True)(state.model)
     hyperparameters = run.hyperparameters
     gradients, norm = clip_by_norm(gradients, hyperparameters.clip)
-    factor = warmup_stable_decay(state.step, run.steps, hyperparameters.warmup, hyperparameters.decay)
-    updates, moments = optimizer(kind, hyperparameters, factor).update(gradients, state.optimizer, state.model)
+    factor = schedule_factor(rule.schedule, hyperparameters.schedule, state.step, run.steps)
+    updates, moments = optimizer(rule, hyperparameters, factor).update(gradients, state.optimizer, state.model)
     model = optax.apply_updates(state.model, updates)
     return TrainingState(model, moments, state.step + 1), StepMetrics(
         loss, norm, factor * hyperparameters.learning_rate
     )
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "cross_entropy"), donate_argnames=("state",))
+@functools.partial(jax.jit, static_argnames=("rule", "cross_entropy"), donate_argnames=("state",))
 def train_chunk(
     state: TrainingState,
     tokens: Int[Array, "chunk batch length_and_one"],
     count: int | Int[Array, ""],
     run: Run,
     *,
-    kind: OptimizerKind,
+    rule: Rule,
     cross_entropy: CrossEntropyImplementation,
 ) -> tuple[TrainingState, StepMetrics]:
     """Steps on the first ``count`` batches of ``tokens``; one program for every count, 0 included.
@@ -201,7 +201,7 @@ def train_chunk(
 
     def body(index: Array, carry: tuple[TrainingState, StepMetrics]) -> tuple[TrainingState, StepMetrics]:
         state, metrics = carry
-        state, new = train_step(state, tokens[index], run, kind=kind, cross_entropy=cross_entropy)
+        state, new = train_step(state, tokens[index], run, rule=rule, cross_entropy=cross_entropy)
         return state, jax.tree.map(lambda filled, one: filled.at[index].set(one), metrics, new)
 
     empty = StepMetrics(*(jnp.zeros(tokens.shape[0], jnp.float32) for _ in StepMetrics._fields))
@@ -265,16 +265,16 @@ def _compiled(
     tokens: np.ndarray,
 ) -> tuple[Callable, TrainingState, float]:
     """The compiled ``step(state, tokens, count)`` of a run, its first state, and the seconds that this took."""
-    kind, hyperparameters = optimizer_config.kind, Hyperparameters.of(optimizer_config)
+    rule, hyperparameters = optimizer_config.rule, Hyperparameters.of(optimizer_config)
     run = Run(
         hyperparameters,
         jnp.asarray(training_config.steps, jnp.int32),
         jnp.asarray(training_config.z_loss, jnp.float32),
     )
-    step = functools.partial(train_chunk, run=run, kind=kind, cross_entropy=training_config.cross_entropy)
+    step = functools.partial(train_chunk, run=run, rule=rule, cross_entropy=training_config.cross_entropy)
     began = time.perf_counter()
     with _compiling:
-        state = initial_state(training_config.seed, hyperparameters, config=model_config, kind=kind)
+        state = initial_state(training_config.seed, hyperparameters, config=model_config, rule=rule)
         state, _ = jax.block_until_ready(step(state, tokens, 0))
     return step, state, time.perf_counter() - began
 
