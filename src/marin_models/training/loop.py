@@ -94,9 +94,11 @@ def train(
             if check is not None:
                 check()
         parameters = flatten(state.model)
+        average = None if state.average is None else flatten(state.average)
     written = () if checkpoints is None else tuple(checkpoints.written)
     timing = Timing(record.seconds(), compile_seconds, first, written)
-    return Trained(parameters, record.curve(), record.evaluations(), feed.source_tokens(config.steps), timing)
+    sources = feed.source_tokens(config.steps)
+    return Trained(parameters, average, record.curve(), record.evaluations(), sources, timing)
 
 
 def _chunks(
@@ -172,7 +174,11 @@ def _compiled(
     began = time.perf_counter()
     with _compiling:
         state = initial_state(
-            training_config.seed, run.hyperparameters, config=model_config, kind=optimizer_config.kind
+            training_config.seed,
+            run.hyperparameters,
+            config=model_config,
+            rule=optimizer_config.rule,
+            averaged=optimizer_config.average is not None,
         )
         state, _ = jax.block_until_ready(step(state, batches, 0))
     return step, state, time.perf_counter() - began

@@ -68,6 +68,7 @@ class Trained:
 
     Attributes:
         parameters: by dotted name (see `marin_models.unflatten`), fp32.
+        average: exponential moving average of the parameters, by the same names; None: none was kept.
         curve: what happened at each step.
         evaluations: of the held-out streams.
         source_tokens: predicted tokens drawn from each stream of the mixture.
@@ -75,6 +76,7 @@ class Trained:
     """
 
     parameters: dict[str, np.ndarray]
+    average: dict[str, np.ndarray] | None
     curve: Curve
     evaluations: Evaluations
     source_tokens: dict[str, int]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
 from marin_models.mesh import axis_sizes, parameter_specs
-from marin_models.optimizers import Hyperparameters, OptimizerKind, optimizer
+from marin_models.optimizers import Hyperparameters, Rule, optimizer
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
 
@@ -21,12 +21,14 @@ class TrainingState(NamedTuple):
         optimizer: the optimizer's moments.
         step: 0-based index of the next step.
         key: what everything random in the model is drawn from; the initial parameters were.
+        average: exponential moving average of the parameters, if one is kept.
     """
 
     model: Transformer
     optimizer: PyTree
     step: Int[Array, ""]
     key: Key[Array, ""]
+    average: Transformer | None = None
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -38,11 +40,25 @@ def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> T
     return jax.tree.map(jax.sharding.reshard, model, parameter_specs(model, jax.sharding.get_abstract_mesh()))
 
 
-@functools.partial(jax.jit, static_argnames=("config", "kind"))
+@functools.partial(jax.jit, static_argnames=("config", "rule", "averaged"))
 def initial_state(
-    seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
+    seed: int | Int[Array, ""],
+    hyperparameters: Hyperparameters,
+    *,
+    config: TransformerConfig,
+    rule: Rule,
+    averaged: bool = False,
 ) -> TrainingState:
-    """The state before the first step of a run; on the mesh in force, moments lie where their parameters do."""
+    """The state before the first step of a run; on the mesh in force, moments lie where their parameters do.
+
+    Args:
+        seed: of the parameters.
+        hyperparameters: of the optimizer.
+        config: shape of the model.
+        rule: what moves the parameters.
+        averaged: an average of the parameters is kept.
+    """
     model = initial_model(seed, config=config)
-    moments = optimizer(kind, hyperparameters).init(model)
-    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed))
+    moments = optimizer(rule, hyperparameters).init(model)
+    average = jax.tree.map(jnp.copy, model) if averaged else None
+    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed), average)
