@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
+from marin_models.balancing import BalancingState, initial_balancing
 from marin_models.mesh import axis_sizes, parameter_specs
 from marin_models.optimizers import Hyperparameters, Rule, optimizer
 from marin_models.transformer import Transformer
@@ -22,6 +23,7 @@ class TrainingState(NamedTuple):
         step: 0-based index of the next step.
         key: what everything random in the model is drawn from; the initial parameters were.
         average: exponential moving average of the parameters, if one is kept.
+        balancing: biases of the routers, in force and pending, if balancing moves any.
     """
 
     model: Transformer
@@ -29,6 +31,12 @@ class TrainingState(NamedTuple):
     step: Int[Array, ""]
     key: Key[Array, ""]
     average: Transformer | None = None
+    balancing: BalancingState | None = None
+
+    @property
+    def bias(self) -> Float[Array, "layers experts"] | None:
+        """The biases in force, which the last step was routed by, and evaluation is."""
+        return None if self.balancing is None else self.balancing.in_force
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -61,4 +69,7 @@ def initial_state(
     model = initial_model(seed, config=config)
     moments = optimizer(rule, hyperparameters).init(model)
     average = jax.tree.map(jnp.copy, model) if averaged else None
-    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed), average)
+    mixture = config.mixture
+    biased = mixture is not None and mixture.biased
+    balancing = initial_balancing(config.routed_layers, mixture.experts) if biased else None
+    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed), average, balancing)
