@@ -1,11 +1,11 @@
 """Training: one state, a pure step, and the loop that feeds it."""
 
+from marin_models.packing import PADDING
 from marin_models.training.config import TrainingConfig
 from marin_models.training.loop import train
-from marin_models.training.record import Curve, Timing, Trained
+from marin_models.training.record import Curve, Evaluations, Timing, Trained
 from marin_models.training.state import TrainingState, initial_model, initial_state
 from marin_models.training.step import (
-    PADDING,
     Batch,
     Program,
     Run,
@@ -20,6 +20,7 @@ __all__ = [
     "PADDING",
     "Batch",
     "Curve",
+    "Evaluations",
     "Program",
     "Run",
     "StepMetrics",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
+from marin_models.mesh import axis_sizes, parameter_specs
 from marin_models.optimizers import Hyperparameters, OptimizerKind, optimizer
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
@@ -30,20 +31,18 @@ class TrainingState(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="config")
 def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> Transformer:
-    """Fresh parameters drawn from ``seed``."""
-    return Transformer(config, key=jax.random.key(seed))
+    """Fresh parameters drawn from ``seed``, in pieces over the mesh in force, if one is."""
+    model = Transformer(config, key=jax.random.key(seed))
+    if not axis_sizes():
+        return model
+    return jax.tree.map(jax.sharding.reshard, model, parameter_specs(model, jax.sharding.get_abstract_mesh()))
 
 
-@functools.partial(jax.jit, static_argnames="kind")
-def initial_moments(model: Transformer, hyperparameters: Hyperparameters, *, kind: OptimizerKind) -> PyTree:
-    """The state of an optimizer that has seen nothing."""
-    return optimizer(kind, hyperparameters).init(model)
-
-
+@functools.partial(jax.jit, static_argnames=("config", "kind"))
 def initial_state(
     seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
 ) -> TrainingState:
-    """The state before the first step of a run."""
+    """The state before the first step of a run; on the mesh in force, moments lie where their parameters do."""
     model = initial_model(seed, config=config)
-    moments = initial_moments(model, hyperparameters, kind=kind)
+    moments = optimizer(kind, hyperparameters).init(model)
     return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed))

@@ -11,12 +11,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from marin_kernels import CrossEntropyImplementation, linear_cross_entropy
 from marin_models.optimizers import Hyperparameters, OptimizerConfig, OptimizerKind, clip_by_norm, optimizer
+from marin_models.packing import PADDING
 from marin_models.schedules import warmup_stable_decay
 from marin_models.training.config import TrainingConfig
 from marin_models.training.state import TrainingState
 from marin_models.transformer import Transformer
-
-PADDING = -1  # the segment of what is no token
 
 
 class Batch(NamedTuple):
@@ -40,12 +39,14 @@ class StepMetrics(NamedTuple):
         gradient_norm: before clipping.
         learning_rate: of the matrices.
         skipped: the loss or the gradient was not finite, and nothing was updated.
+        tokens: that the batch predicts.
     """
 
     loss: Float[Array, "*steps"]
     gradient_norm: Float[Array, "*steps"]
     learning_rate: Float[Array, "*steps"]
     skipped: Bool[Array, "*steps"]
+    tokens: Int[Array, "*steps"]
 
 
 class Run(NamedTuple):
@@ -92,6 +93,13 @@ def prediction_weights(segment_ids: Int[Array, "batch length_and_one"]) -> Float
     """1 where the next token is of the same document, 0 where it is of another one, or none."""
     before, after = segment_ids[:, :-1], segment_ids[:, 1:]
     return ((before == after) & (after != PADDING)).astype(jnp.float32)
+
+
+def predicted_tokens(batch: Batch) -> Int[Array, ""]:
+    """How many tokens a batch predicts."""
+    if batch.segment_ids is None:
+        return jnp.asarray(batch.tokens[:, 1:].size, jnp.int32)
+    return jnp.sum(prediction_weights(batch.segment_ids), dtype=jnp.int32)
 
 
 def batch_gradients(
@@ -157,7 +165,8 @@ def train_step(state: TrainingState, batch: Batch, run: Run, *, program: Program
         new = jax.tree.map(lambda before, after: jnp.where(skipped, before, after), state, new)
     else:
         skipped = jnp.zeros_like(skipped)
-    metrics = StepMetrics(loss, norm, factor * hyperparameters.learning_rate, skipped)
+    rate = factor * hyperparameters.learning_rate
+    metrics = StepMetrics(loss, norm, rate, skipped, predicted_tokens(batch))
     return new._replace(step=state.step + 1), metrics
 
 
