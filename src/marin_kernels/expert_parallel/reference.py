@@ -46,4 +46,4 @@ def dense(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, s
     keep = addresses(plan, assignments, axis.index(), extent) >= 0
     gathered = Experts(*(axis.all_gather(matrix).reshape(-1, *matrix.shape[1:]) for matrix in experts))
     output = reference(x, routing, gathered, keep)
-    return transported(output, assignments, plan, axis.index())
+    return transported(output, assignments.counts, plan, axis.index())
