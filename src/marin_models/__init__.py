@@ -1,5 +1,6 @@
 """Equinox transformers: their shape, optimizers, training, evaluation and generation."""
 
+from marin_models.averaging import moving_average
 from marin_models.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
 from marin_models.counting import flops_per_token, forward_flops_per_token, parameter_count
 from marin_models.divergence import Diverged
@@ -10,6 +11,7 @@ from marin_models.meters import Throughput, known_peak_flops, measured_peak_flop
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.optimizers import OptimizerConfig, OptimizerKind
 from marin_models.parameters import flatten, unflatten
+from marin_models.query_key_clip import clip_queries_and_keys
 from marin_models.stopping import Stops
 from marin_models.training import Curve, Evaluations, Timing, Trained, TrainingConfig, train
 from marin_models.transformer import Transformer
@@ -35,6 +37,7 @@ __all__ = [
     "TrainingConfig",
     "Transformer",
     "TransformerConfig",
+    "clip_queries_and_keys",
     "document_bits",
     "flatten",
     "flops_per_token",
@@ -43,6 +46,7 @@ __all__ = [
     "generate_batch",
     "known_peak_flops",
     "measured_peak_flops",
+    "moving_average",
     "parameter",
     "parameter_count",
     "parameter_groups",

@@ -172,7 +172,7 @@ def _compiled(
     began = time.perf_counter()
     with _compiling:
         state = initial_state(
-            training_config.seed, run.hyperparameters, config=model_config, kind=optimizer_config.kind
+            training_config.seed, run.hyperparameters, config=model_config, rule=optimizer_config.rule
         )
         state, _ = jax.block_until_ready(step(state, batches, 0))
     return step, state, time.perf_counter() - began

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
 from marin_models.mesh import axis_sizes, parameter_specs
-from marin_models.optimizers import Hyperparameters, OptimizerKind, optimizer
+from marin_models.optimizers import Hyperparameters, Rule, optimizer
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
 
@@ -38,11 +38,11 @@ def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> T
     return jax.tree.map(jax.sharding.reshard, model, parameter_specs(model, jax.sharding.get_abstract_mesh()))
 
 
-@functools.partial(jax.jit, static_argnames=("config", "kind"))
+@functools.partial(jax.jit, static_argnames=("config", "rule"))
 def initial_state(
-    seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, kind: OptimizerKind
+    seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, rule: Rule
 ) -> TrainingState:
     """The state before the first step of a run; on the mesh in force, moments lie where their parameters do."""
     model = initial_model(seed, config=config)
-    moments = optimizer(kind, hyperparameters).init(model)
+    moments = optimizer(rule, hyperparameters).init(model)
     return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed))

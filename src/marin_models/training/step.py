@@ -10,9 +10,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from marin_kernels import CrossEntropyImplementation, linear_cross_entropy
-from marin_models.optimizers import Hyperparameters, OptimizerConfig, OptimizerKind, clip_by_norm, optimizer
+from marin_models.optimizers import Hyperparameters, OptimizerConfig, Rule, clip_by_norm, optimizer
 from marin_models.packing import PADDING
-from marin_models.schedules import warmup_stable_decay
+from marin_models.schedules import schedule_factor
 from marin_models.training.config import TrainingConfig
 from marin_models.training.state import TrainingState
 from marin_models.transformer import Transformer
@@ -77,7 +77,7 @@ class Program:
         skip_not_finite: a step whose loss or gradient is not finite updates nothing.
     """
 
-    optimizer: OptimizerKind
+    optimizer: Rule
     cross_entropy: CrossEntropyImplementation = "chunked"
     micro_batches: int = 1
     skip_not_finite: bool = False
@@ -86,7 +86,7 @@ class Program:
     def of(cls, optimizer_config: OptimizerConfig, training_config: TrainingConfig) -> "Program":
         """What the configs of a run compile in."""
         config = training_config
-        return cls(optimizer_config.kind, config.cross_entropy, config.micro_batches, config.not_finite == "skip")
+        return cls(optimizer_config.rule, config.cross_entropy, config.micro_batches, config.not_finite == "skip")
 
 
 def prediction_weights(segment_ids: Int[Array, "batch length_and_one"]) -> Float[Array, "batch length"]:
@@ -156,7 +156,7 @@ def train_step(state: TrainingState, batch: Batch, run: Run, *, program: Program
     loss, gradients = batch_gradients(state.model, batch, run, program)
     hyperparameters = run.hyperparameters
     gradients, norm = clip_by_norm(gradients, hyperparameters.clip)
-    factor = warmup_stable_decay(state.step, run.steps, hyperparameters.warmup, hyperparameters.decay)
+    factor = schedule_factor(program.optimizer.schedule, hyperparameters.schedule, state.step, run.steps)
     rule = optimizer(program.optimizer, hyperparameters, factor)
     updates, moments = rule.update(gradients, state.optimizer, state.model)
     new = state._replace(model=optax.apply_updates(state.model, updates), optimizer=moments)

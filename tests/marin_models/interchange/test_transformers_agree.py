@@ -8,7 +8,7 @@ import pytest
 from small_models import CONFIGS, bias, parameters
 
 from marin_models import unflatten
-from marin_models.interchange import TokenizerFiles, export_model, import_model
+from marin_models.interchange import export_model, import_model
 
 pytestmark = [pytest.mark.interop, pytest.mark.long]
 
