@@ -141,7 +141,7 @@ def test_a_factor_too_fine_for_int32_is_refused():
 
 
 def test_ids_outside_of_the_experts_are_no_assignments():
-    assignments = sort_assignments(jnp.array([[0, 2], [-1, 1]]), 2)
+    assignments = jax.jit(sort_assignments, static_argnums=1)(jnp.array([[0, 2], [-1, 1]]), 2)
     np.testing.assert_array_equal(assignments.counts, [1, 1])
     np.testing.assert_array_equal(assignments.experts, [[0, 2], [2, 1]])
     np.testing.assert_array_equal(count_assignments(jnp.array([[0, 2], [-1, 1]]), None, 2), [1, 1])
