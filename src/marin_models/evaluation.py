@@ -114,6 +114,41 @@ def scored_windows(
     )
 
 
+def held_out_windows(
+    stream: Integer[np.ndarray, " tokens"], *, length: int, windows: int
+) -> Int[np.ndarray, "windows length_and_one"]:
+    """Windows at even distances over a stream; they overlap by one token at most, so there may be fewer.
+
+    Raises:
+        ValueError: the stream is shorter than one window.
+    """
+    if len(stream) < length + 1:
+        raise ValueError(
+            f"held_out_windows: a window holds {length + 1} tokens (length + 1), but the held-out stream has "
+            f"{len(stream)}; use a shorter length or more held-out text"
+        )
+    count = min(windows, (len(stream) - 1) // length)
+    starts = np.linspace(0, len(stream) - length - 1, count).astype(np.int64) if count > 1 else np.zeros(1, np.int64)
+    return np.stack([stream[start : start + length + 1] for start in starts]).astype(np.int32)
+
+
+def window_loss(model: Transformer, tokens: Int[np.ndarray, "windows length_and_one"], *, batch: int = 32) -> float:
+    """Mean cross-entropy of the predictions in windows, nats per token.
+
+    Args:
+        model: is not changed.
+        tokens: the model reads ``[:, :-1]`` and predicts ``[:, 1:]``.
+        batch: windows scored at once.
+    """
+    scored = np.ones((len(tokens), tokens.shape[1] - 1), bool)
+    nats = 0.0
+    for begin in range(0, len(tokens), batch):
+        part = tokens[begin : begin + batch], scored[begin : begin + batch]
+        padded = (np.pad(each, ((0, batch - len(each)), (0, 0))) for each in part)
+        nats += float(np.sum(np.asarray(_window_nats(model, *padded), np.float64)))
+    return nats / scored.size
+
+
 @jax.jit
 def _window_nats(
     model: Transformer, tokens: Int[Array, "batch length_and_one"], scored: Bool[Array, "batch length"]

@@ -127,3 +127,23 @@ def _divisible(shape: Sequence[int], whole: PartitionSpec, sizes: Mapping[str, i
 def parameter_shardings(model: PyTree, mesh: Mesh) -> PyTree:
     """`parameter_specs` as the shardings that ``jax.device_put`` and ``jax.jit(out_shardings=...)`` take."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), parameter_specs(model, mesh))
+
+
+def check_divisible(**counts: tuple[int, Axis]) -> None:
+    """Refuse a mesh in force that cannot split a model evenly.
+
+    Args:
+        **counts: by name, a size and the mesh axes that split it.
+
+    Raises:
+        ValueError: naming the size, the axes and what would fit.
+    """
+    sizes = axis_sizes()
+    for name, (count, axis) in counts.items():
+        names = [one for one in _names(axis) if one in sizes]
+        pieces = math.prod(sizes[one] for one in names)
+        if count % pieces:
+            raise ValueError(
+                f"{name} {count} cannot be split over the {pieces} devices of the axis {' x '.join(map(repr, names))} "
+                f"of the mesh; make {name} a multiple of {pieces} or the axis smaller"
+            )

@@ -9,7 +9,7 @@ from marin_models.attention import Attention
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
-from marin_models.mesh import BATCH, SHARDS, axis_sizes, put, spec
+from marin_models.mesh import BATCH, SHARDS, axis_sizes, check_divisible, put, spec
 from marin_models.normalization import GatedNorm, RMSNorm
 from marin_models.rotary import RotaryTable, rotary_table
 from marin_models.stack import through_layers
@@ -91,6 +91,7 @@ class Transformer(eqx.Module):
             segment_ids: the document of each token in packed rows; None: each row is one document.
         """
         config = self.config
+        segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
         table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
 
         def layer(x: Array, block: Block, window: int | None) -> tuple[Array, PyTree]:
@@ -100,6 +101,7 @@ class Transformer(eqx.Module):
         return self.final_norm(end)
 
     def _embedded(self, tokens: Int[Array, "batch length"]) -> Float[Array, "batch length width"]:
+        _check_mesh(self.config, tokens.shape[0])
         if not axis_sizes():
             return jnp.take(self.embedding, tokens, axis=0).astype(self.config.dtype)
         table = put(self.embedding.astype(self.config.dtype), None, None)
@@ -110,3 +112,9 @@ class Transformer(eqx.Module):
     ) -> Float[Array, "batch length vocabulary"]:
         """Logits of the token after each position, in fp32; arguments as for `hidden`."""
         return jnp.matmul(self.hidden(tokens, segment_ids), self.head, preferred_element_type=jnp.float32)
+
+
+def _check_mesh(config: TransformerConfig, batch: int) -> None:
+    """Refuse a mesh in force that cannot split this model or batch."""
+    split = ("vocabulary", "heads", "key_value_heads", "feed_forward")
+    check_divisible(batch=(batch, BATCH), **{name: (getattr(config, name), "model") for name in split})

@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import TINY, tiny_model
+from tiny_models import TINY, perturbed, tiny_model
 
 from marin_models import TransformerConfig, stack
 
@@ -56,12 +56,6 @@ def plain_logits(model, row):
         x = x + (gate / (1 + np.exp(-gate)) * (y @ feed_forward.up)) @ feed_forward.down
     head = model.embedding.T if model.separate_head is None else model.separate_head
     return norm(x, model.final_norm.scale) @ head
-
-
-def perturbed(model, seed=5):
-    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
-    random = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
 
 
 @pytest.mark.parametrize("tied", [False, True])
