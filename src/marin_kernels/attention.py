@@ -18,6 +18,7 @@ def causal_attention(
     value: Float[Array, "batch length key_value_heads head_size"],
     segment_ids: Int[Array, "batch length"] | None = None,
     *,
+    window: int | Int[Array, ""] | None = None,
     implementation: AttentionImplementation = "folded",
 ) -> Float[Array, "batch length heads head_size"]:
     """Each position attends to itself and to earlier positions of its own segment.
@@ -28,6 +29,8 @@ def causal_attention(
         value: values.
         segment_ids: the document that each token belongs to; tokens of different documents do not see each
             other. None: all tokens of a row are one document.
+        window: how many positions a token sees at most, itself included; it may be traced, so that the layers of a
+            scanned stack can differ. None: the whole past.
         implementation: ``"reference"`` is the plain formula, differentiable in every mode. ``"folded"`` folds the
             heads of a group into the rows of one matrix product and keeps the probabilities
             (``batch * heads * length**2`` numbers) for a hand-written reverse pass; about twice as fast on a CPU.
@@ -36,7 +39,7 @@ def causal_attention(
         The attended values, in the dtype of ``query``; scores and softmax are computed in fp32.
 
     Raises:
-        ValueError: the heads do not divide into groups, or the implementation is unknown.
+        ValueError: the heads do not divide into groups, the window is empty, or the implementation is unknown.
 
     Source: Ainslie et al. 2023, "GQA" (arXiv 2305.13245).
     """
@@ -46,27 +49,42 @@ def causal_attention(
             f"causal_attention: {heads} query heads cannot share {key_value_heads} key/value heads equally; "
             "make the number of heads a multiple of the number of key/value heads"
         )
+    if isinstance(window, int) and window < 1:
+        raise ValueError(
+            f"causal_attention: a window of {window} positions leaves a token nothing to see; "
+            "it includes the token itself: give at least 1, or None for the whole past"
+        )
     if implementation == "reference":
-        return _reference(query, key, value, segment_ids)
+        return _reference(query, key, value, segment_ids, window)
     if implementation == "folded":
-        return _folded(query, key, value, segment_ids)
+        return _folded(query, key, value, segment_ids, window)
     raise ValueError(
         f"causal_attention: unknown implementation {implementation!r}; "
         f"choose one of {', '.join(map(repr, get_args(AttentionImplementation)))}"
     )
 
 
-def visible(length: int, segment_ids: Int[Array, "batch length"] | None = None) -> Bool[Array, "rows length length"]:
-    """Which keys (last axis) a query sees: itself and the past, inside its own segment; ``rows`` is batch or 1."""
+def visible(
+    length: int,
+    segment_ids: Int[Array, "batch length"] | None = None,
+    window: int | Int[Array, ""] | None = None,
+) -> Bool[Array, "rows length length"]:
+    """Which keys (last axis) a query sees: itself and the past, inside its own segment and its window.
+
+    The first axis, ``rows``, is the batch where there are segments, else 1.
+    """
     causal = jnp.tril(jnp.ones((1, length, length), bool))
+    if window is not None:
+        positions = jnp.arange(length)
+        causal &= positions[:, None] - positions[None] < window
     return causal if segment_ids is None else causal & (segment_ids[:, :, None] == segment_ids[:, None, :])
 
 
-def _reference(query, key, value, segment_ids):
+def _reference(query, key, value, segment_ids, window):
     batch, length, heads, head_size = query.shape
     grouped = query.reshape(batch, length, key.shape[2], -1, head_size).astype(jnp.float32)
     scores = jnp.einsum("btkgd,bskd->bkgts", grouped, key.astype(jnp.float32)) / math.sqrt(head_size)
-    mask = visible(length, segment_ids)[:, None, None]
+    mask = visible(length, segment_ids, window)[:, None, None]
     probabilities = jax.nn.softmax(jnp.where(mask, scores, _MASKED), axis=-1)
     attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, value.astype(jnp.float32))
     return attended.reshape(batch, length, heads, head_size).astype(query.dtype)
@@ -91,14 +109,14 @@ def _product(equation: str, left: Array, right: Array) -> Array:
 
 
 @jax.custom_vjp
-def _folded(query, key, value, segment_ids):
-    return _folded_forward(query, key, value, segment_ids)[0]
+def _folded(query, key, value, segment_ids, window):
+    return _folded_forward(query, key, value, segment_ids, window)[0]
 
 
-def _folded_forward(query, key, value, segment_ids):
+def _folded_forward(query, key, value, segment_ids, window):
     (batch, length, heads, head_size), key_value_heads = query.shape, key.shape[2]
     rows, keys, values = (_fold(x, key_value_heads) for x in (query / math.sqrt(head_size), key, value))
-    mask = visible(length, segment_ids)[:, None, None]
+    mask = visible(length, segment_ids, window)[:, None, None]
     mask = jnp.broadcast_to(mask, (batch, key_value_heads, heads // key_value_heads, length, length))
     scores = jnp.where(mask.reshape(*rows.shape[:2], length), _product("ntd,nsd->nts", rows, keys), _MASKED)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
@@ -119,7 +137,7 @@ def _folded_backward(saved, cotangent):
     d_keys = _product("nts,ntd->nsd", d_scores, rows)
     d_rows = _product("nts,nsd->ntd", d_scores, keys) / math.sqrt(head_size)
     gradients = (_unfold(x.astype(cotangent.dtype), batch, length) for x in (d_rows, d_keys, d_values))
-    return (*gradients, None)
+    return (*gradients, None, None)
 
 
 _folded.defvjp(_folded_forward, _folded_backward)

@@ -1,4 +1,5 @@
 import inspect
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +21,12 @@ def arrays(seed, *, batch=2, length=7, key_value_heads=2, group=2, head_size=4, 
     return [jax.random.normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True)]
 
 
-def attend(implementation, query, key, value, segments=None):
+def attend(implementation, query, key, value, segments=None, window=None):
     call = jax.jit(causal_attention, static_argnames="implementation")
-    return call(query, key, value, segments, implementation=implementation)
+    return call(query, key, value, segments, window=window, implementation=implementation)
 
 
-def plain_attention(query, key, value, segments):
+def plain_attention(query, key, value, segments=None, window=10**9):
     """The definition, one query at a time, in double precision."""
     query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
     batch, length, heads, size = query.shape
@@ -33,7 +34,8 @@ def plain_attention(query, key, value, segments):
     out = np.zeros_like(query)
     for b in range(batch):
         for t in range(length):
-            seen = [s for s in range(t + 1) if segments is None or segments[b, s] == segments[b, t]]
+            past = range(max(0, t + 1 - window), t + 1)
+            seen = [s for s in past if segments is None or segments[b, s] == segments[b, t]]
             for h in range(heads):
                 scores = key[b, seen, h // group] @ query[b, t, h] / np.sqrt(size)
                 weights = np.exp(scores - scores.max())
@@ -41,15 +43,14 @@ def plain_attention(query, key, value, segments):
     return out
 
 
-def with_gradients(implementation, query, key, value, cotangent, segments):
+def with_gradients(implementation, query, key, value, cotangent, segments, window=None):
     @jax.jit
-    def attend(query, key, value, cotangent):
-        out, pull = jax.vjp(
-            lambda q, k, v: causal_attention(q, k, v, segments, implementation=implementation), query, key, value
-        )
+    def attend(query, key, value, cotangent, window):
+        call = partial(causal_attention, window=window, implementation=implementation)
+        out, pull = jax.vjp(lambda q, k, v: call(q, k, v, segments), query, key, value)
         return out, *pull(cotangent)
 
-    return attend(query, key, value, cotangent)
+    return attend(query, key, value, cotangent, window)
 
 
 @pytest.mark.parametrize("implementation", ["reference", "folded"])
@@ -61,6 +62,35 @@ def test_attention_equals_its_definition(implementation, packed):
     np.testing.assert_allclose(found, plain_attention(query, key, value, segments), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("implementation", ["reference", "folded"])
+@pytest.mark.parametrize("window", [1, 3, 7, 100])
+def test_a_window_counts_the_token_itself_and_what_is_just_before_it(implementation, window):
+    query, key, value, _ = arrays(5)
+    segments = jnp.array([[0, 0, 0, 0, 0, 1, 1], [5, 5, 5, 5, 5, 5, 5]])
+    expected = plain_attention(query, key, value, segments, window)
+    for given_window in (window, jnp.int32(window)):
+        found = attend(implementation, query, key, value, segments, given_window)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "folded"])
+def test_the_layers_of_a_scanned_stack_may_have_windows_of_their_own(implementation):
+    query, key, value, _ = arrays(6)
+
+    def layer(total, window):
+        return total + causal_attention(query, key, value, window=window, implementation=implementation), None
+
+    found, _ = jax.jit(lambda windows: jax.lax.scan(layer, jnp.zeros_like(query), windows))(jnp.array([2, 7]))
+    expected = plain_attention(query, key, value, window=2) + plain_attention(query, key, value)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_empty_window_is_refused():
+    x = jnp.zeros((1, 4, 2, 2))
+    with pytest.raises(ValueError, match=r"a window of 0 positions leaves a token nothing to see.*at least 1"):
+        causal_attention(x, x, x, window=0)
+
+
 @settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 2**16),
@@ -69,13 +99,16 @@ def test_attention_equals_its_definition(implementation, packed):
     key_value_heads=st.integers(1, 3),
     group=st.integers(1, 3),
     packed=st.booleans(),
+    window=st.none() | st.integers(1, 12),
 )
-def test_folded_attention_and_its_gradients_equal_the_reference(seed, batch, length, key_value_heads, group, packed):
+def test_folded_attention_and_its_gradients_equal_the_reference(
+    seed, batch, length, key_value_heads, group, packed, window
+):
     sizes = {"batch": batch, "length": length, "key_value_heads": key_value_heads, "group": group}
     inputs = arrays(seed, **sizes)
     segments = jax.random.randint(jax.random.key(seed), (batch, length), 0, 3).sort(axis=1) if packed else None
-    expected = with_gradients("reference", *inputs, segments)
-    for found, wanted in zip(with_gradients("folded", *inputs, segments), expected, strict=True):
+    expected = with_gradients("reference", *inputs, segments, window)
+    for found, wanted in zip(with_gradients("folded", *inputs, segments, window), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
 
 

@@ -3,9 +3,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import TINY, tiny_model
+from tiny_models import TINY, perturbed, tiny_model
 
-from marin_models import TransformerConfig, transformer
+from marin_models import TransformerConfig, stack
 
 SHAPE = {"vocabulary": 17, "width": 8, "layers": 2, "heads": 4, "key_value_heads": 2, "feed_forward": 12}
 
@@ -58,12 +58,6 @@ def plain_logits(model, row):
     return norm(x, model.final_norm.scale) @ head
 
 
-def perturbed(model, seed=5):
-    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
-    random = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_logits_equal_the_architecture_written_out(tied):
     model = perturbed(tiny_model(config=attrs.evolve(TINY, tied_head=tied)))
@@ -98,7 +92,7 @@ def test_packed_documents_do_not_see_each_other():
 def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
     model = perturbed(tiny_model())
     unrolled = logits(model, tokens())
-    monkeypatch.setattr(transformer, "UNROLLED_LAYERS", 0)
+    monkeypatch.setattr(stack, "UNROLLED_LAYERS", 0)
     scanned = jax.jit(lambda model, tokens: model(tokens))(model, tokens())
     np.testing.assert_allclose(scanned, unrolled, rtol=1e-5, atol=1e-5)
 

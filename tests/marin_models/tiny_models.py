@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 
 from marin_models import Mixture, OptimizerConfig, TrainingConfig, TransformerConfig
@@ -16,6 +17,12 @@ SHORT = TrainingConfig(steps=13, batch=4, length=6, seed=3)
 @functools.cache
 def tiny_model(seed=0, config=TINY):
     return initial_model(seed, config=config)
+
+
+def perturbed(model, seed=5):
+    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
 
 
 def counting_stream(size=200, vocabulary=17):

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
+from marin_dsl.json_bytes import json_bytes
+
 SCHEMA = 1
 """Version of the events in a log; events of kinds that are not known here are passed over."""
 
@@ -425,9 +427,6 @@ def _parsed(line: str | bytes) -> Event | None:
     return event_of(record) if isinstance(record, dict) else None
 
 
-_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"))
-
-
-def line_of(event: Mapping[str, Any]) -> bytes:
+def line_of(event: dict[str, Any]) -> bytes:
     """An event as a line of a log."""
-    return f'{{"schema":{SCHEMA},{_ENCODER.encode(event)[1:]}\n'.encode()
+    return b'{"schema":%d,%b\n' % (SCHEMA, json_bytes(event, default=str)[1:])

@@ -20,8 +20,9 @@ from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
 from marin_dsl.worker.context import Context, entered
-from marin_dsl.worker.gang import forget, perform_gang
+from marin_dsl.worker.gang import perform_gang
 from marin_dsl.worker.isolation import perform_isolated
+from marin_dsl.worker.kept import forget
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import Answer, Emit, Task
@@ -68,7 +69,7 @@ def _execute(task: Task, emit: Emit) -> Answer:
     scratch_root = local / task.call.hex() if local is not None else None
     try:
         answer = _recorded(task, _performed(task, emit, scratch_root), started)
-        if answer.failed is None and task.annotations.hosts > 1:
+        if answer.failed is None:
             forget(scratch_root)
         return answer
     finally:

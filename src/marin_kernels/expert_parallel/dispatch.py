@@ -1,0 +1,161 @@
+"""`moe`: one function, many ways to bring tokens to their experts."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+from jaxtyping import Array, Float
+
+from marin_kernels.expert_parallel.axis import ExpertAxis
+from marin_kernels.expert_parallel.extent import Extent
+from marin_kernels.expert_parallel.feed_forward import ragged_dot
+from marin_kernels.expert_parallel.local import local
+from marin_kernels.expert_parallel.reference import dense
+from marin_kernels.expert_parallel.ring import ring
+from marin_kernels.expert_parallel.routing import Dispatch, ExpertParallelImplementation, Experts, Routing
+from marin_kernels.expert_parallel.shard import Shard, Transport, Transported
+
+TOKEN_AXES = ("replica", "data", "expert")
+"""The mesh axes over which tokens are split, outermost first."""
+
+TRANSPORTS: dict[str, Transport] = {"reference": dense, "local": local, "ring": ring}
+"""Where a new transport is entered; its name stands in `ExpertParallelImplementation` too."""
+
+
+def moe(
+    x: Float[Array, "tokens width"],
+    routing: Routing,
+    experts: Experts,
+    *,
+    implementation: ExpertParallelImplementation = "local",
+    mesh: Mesh | AbstractMesh | None = None,
+    capacity_factor: float | None = None,
+    grouped_matmul: str | None = None,
+) -> tuple[Float[Array, "tokens width"], Dispatch]:
+    """Each token's experts, weighted and summed: ``y[t] = sum_k weights[t, k] * expert[t, k](x[t])``.
+
+    Args:
+        x: tokens; over a mesh they are split over ``("replica", "data", "expert")``.
+        routing: where each token goes.
+        experts: the matrices; over a mesh they are split over ``"expert"``, and their inner dimension over ``"model"``.
+        implementation: how tokens get to their experts; all compute the same function.
+        mesh: the mesh; None: the one in force (``jax.set_mesh``), or one device when there is none.
+        capacity_factor: room of each shard of experts, in even shares of the assignments; what has no room is dropped
+            and contributes nothing, in both directions. None: nothing is dropped. `local` never drops.
+        grouped_matmul: which grouped matrix product.
+
+    Returns:
+        The outputs, in the dtype of ``x`` (sums are fp32), and exact counts.
+
+    Raises:
+        ValueError: the implementation is unknown, or cannot run on this mesh or with these sizes.
+    """
+    transport = _transport(implementation)
+    with _in_force(mesh, x):
+        mesh = jax.sharding.get_abstract_mesh()
+        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+        extent = _extent(x, routing, experts, sizes, capacity_factor)
+        _check(implementation, extent, sizes, experts)
+        shard = Shard(ExpertAxis(extent.shards), extent, ragged_dot)
+        if mesh.empty:
+            return _outcome(transport(x, routing, experts, shard), x, routing, {})
+        return _over_mesh(transport, x, routing, experts, shard, sizes)
+
+
+@contextlib.contextmanager
+def _in_force(mesh: Mesh | AbstractMesh | None, x: Array) -> Iterator[None]:
+    current = jax.sharding.get_abstract_mesh()
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    if abstract is None or abstract == current:
+        yield
+    elif isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
+        with jax.set_mesh(mesh):
+            yield
+    else:
+        raise ValueError(
+            f"moe: asked for the mesh {abstract}, but {'none' if current.empty else current} is in force here; "
+            "enter `with jax.set_mesh(mesh):` around the jitted call and leave `mesh` out"
+        )
+
+
+def _transport(implementation: str) -> Transport:
+    if implementation in TRANSPORTS:
+        return TRANSPORTS[implementation]
+    raise ValueError(
+        f"moe: unknown implementation {implementation!r}; choose one of {', '.join(map(repr, sorted(TRANSPORTS)))}"
+    )
+
+
+def _extent(x: Array, routing: Routing, experts: Experts, sizes: dict[str, int], factor: float | None) -> Extent:
+    shards = math.prod(sizes.get(axis, 1) for axis in TOKEN_AXES)
+    if x.shape[0] % shards:
+        raise ValueError(
+            f"moe: {x.shape[0]} tokens cannot be split evenly over {shards} shards ({_named(sizes)}); "
+            "pad them with tokens that `routing.valid` marks False"
+        )
+    exact = None if factor is None else Fraction(factor).limit_denominator(1000)
+    return Extent(x.shape[0] // shards, routing.experts.shape[1], experts.gate.shape[0], sizes.get("expert", 1), exact)
+
+
+def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: Experts) -> None:
+    inner, parts = experts.gate.shape[2], sizes.get("model", 1)
+    if extent.capacity_factor is not None and extent.capacity_factor <= 0:
+        raise ValueError(
+            f"moe: capacity_factor={float(extent.capacity_factor)} leaves no room; give a positive number, "
+            "or None to drop nothing"
+        )
+    if implementation == "local" and extent.shards > 1:
+        raise ValueError(
+            f"moe: 'local' needs all experts on the shard of their tokens, but the mesh ({_named(sizes)}) splits them "
+            f"over {extent.shards}; choose one of {', '.join(map(repr, sorted(set(TRANSPORTS) - {'local'})))}"
+        )
+    if extent.experts % extent.shards:
+        raise ValueError(
+            f"moe: {extent.experts} experts cannot be split evenly over {extent.shards} shards ({_named(sizes)}); "
+            f"make the number of experts a multiple of {extent.shards}, or the expert axis smaller"
+        )
+    if inner % parts:
+        raise ValueError(
+            f"moe: an expert's inner width of {inner} cannot be split evenly over the model axis of size {parts}; "
+            f"make it a multiple of {parts}"
+        )
+
+
+def _named(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{axis}={size}" for axis, size in sizes.items()) or "no mesh"
+
+
+def _over_mesh(transport, x, routing, experts, shard, sizes):
+    tokens = PartitionSpec(tuple(axis for axis in TOKEN_AXES if axis in sizes) or None)
+    expert, model = (axis if axis in sizes else None for axis in ("expert", "model"))
+    inputs = (
+        tokens,
+        Routing(tokens, tokens, None if routing.valid is None else tokens),
+        Experts(*(PartitionSpec(expert, *rest) for rest in ((None, model), (None, model), (model, None)))),
+    )
+    arrays = jax.tree.map(_placed, (x, routing, experts), inputs)
+
+    def on_shard(x, routing, experts):
+        return _outcome(transport(x, routing, experts, shard), x, routing, sizes)
+
+    outputs = (tokens, Dispatch(*(PartitionSpec(),) * 4))
+    return jax.shard_map(on_shard, in_specs=inputs, out_specs=outputs, check_vma=False)(*arrays)
+
+
+def _placed(array: Array, spec: PartitionSpec) -> Array:
+    """Move an array to where its specification says; axes that the compiler manages are left to it."""
+    explicit = all(kind == AxisType.Explicit for kind in jax.sharding.get_abstract_mesh().axis_types)
+    return jax.sharding.reshard(array, spec) if explicit else array
+
+
+def _outcome(result: Transported, x: Array, routing: Routing, sizes: dict[str, int]) -> tuple[Array, Dispatch]:
+    token_axes = tuple(axis for axis in TOKEN_AXES if axis in sizes)
+    output = jax.lax.psum(result.output, "model") if sizes.get("model", 1) > 1 else result.output
+    padding = jnp.int32(routing.experts.size) - jnp.sum(result.counts, dtype=jnp.int32)
+    counts = (result.counts, result.dropped_by_sender, result.dropped_by_receiver, padding)
+    total = jax.lax.psum(counts, token_axes) if token_axes else counts
+    return output.astype(x.dtype), Dispatch(*total)
