@@ -174,6 +174,9 @@ def _window_nats(
         return of_rows(hidden, model.head, tokens[:, 1:], scored)
     rows = spec(BATCH, None)
     shards = jax.shard_map(
-        of_rows, in_specs=(spec(BATCH, None, None), spec(None, None), rows, rows), out_specs=spec(BATCH), check_vma=False
+        of_rows,
+        in_specs=(spec(BATCH, None, None), spec(None, None), rows, rows),
+        out_specs=spec(BATCH),
+        check_vma=False,
     )
     return shards(hidden, put(model.head, None, None), put(tokens[:, 1:], BATCH, None), put(scored, BATCH, None))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.expert_parallel.routing import Experts
@@ -22,13 +21,3 @@ def expert_feed_forward(
     gate, up, down = (matrix.astype(rows.dtype) for matrix in experts)
     hidden = jax.nn.silu(multiply(rows, gate, sizes)) * multiply(rows, up, sizes)
     return multiply(hidden, down, sizes)
-
-
-def ragged_dot(
-    rows: Float[Array, "rows inner"],
-    matrices: Float[Array, "groups inner outer"],
-    sizes: Int[Array, " groups"],
-) -> Float[Array, "rows outer"]:
-    """The grouped matrix product that JAX has; slow on a CPU."""
-    product = jax.lax.ragged_dot(rows, matrices, sizes, preferred_element_type=jnp.float32)
-    return product.astype(rows.dtype)

@@ -55,6 +55,7 @@ def gather_sum(
 ) -> Float[Array, "tokens width"]:
     """Sum of each token's rows, weighted, in fp32."""
     total = jnp.zeros((places.shape[0], rows.shape[1]), jnp.float32)
+    weights = None if weights is None else jnp.where(places == NOWHERE, 0, weights)  # padding may weigh NaN
     for k in range(places.shape[1]):
         row = take(rows, places[:, k]).astype(jnp.float32)
         total += row if weights is None else row * weights[:, k, None].astype(jnp.float32)

@@ -5,6 +5,7 @@ covers it. Blocks of one height are the turns of one loop. No row is moved befor
 begin, and what it computes of rows that are not its own is discarded.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from jaxtyping import Array, Bool, Int
 from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
 from marin_kernels.manual_axes import zeros_like_varying
 
-HEIGHTS = (8, 16, 32, 64, 128, 192, 256, 384, 512)
-"""Heights that blocks may have; each one used costs a loop to compile."""
+LOWEST, COARSEST = 8, 128
+"""Heights are multiples of the first; the second limits how far one is above the next."""
 
 
 class Blocks(NamedTuple):
@@ -29,12 +30,14 @@ class Blocks(NamedTuple):
 
 
 def heights(rows: int, groups: int) -> tuple[int, ...]:
-    """The heights to use where ``rows`` are divided among ``groups``: around a group's mean size."""
+    """The heights to use where ``rows`` are divided among ``groups``: up to one and a half times a group's mean size.
+
+    They are a quarter of the mean apart: finer ones compute less in vain, but each is a loop to compile.
+    """
     mean = rows / groups
-    highest = next((height for height in HEIGHTS if height >= 1.5 * mean), HEIGHTS[-1])
-    chosen = tuple(height for height in HEIGHTS if mean / 4 <= height <= highest) or (highest,)
-    fitting = tuple(height for height in chosen if height < rows)
-    return fitting if len(fitting) == len(chosen) else (*fitting, rows)
+    unit = min(COARSEST, LOWEST * math.ceil(mean / 4 / LOWEST))
+    multiples = tuple(unit * (1 + i) for i in range(min(6, math.ceil(1.5 * mean / unit))))
+    return (*(height for height in multiples if height < rows), *((rows,) if multiples[-1] >= rows else ()))
 
 
 def cut(rows: int, sizes: Sizes, heights: tuple[int, ...]) -> Blocks:

@@ -28,23 +28,27 @@ def mean_cross_entropy(
         implementation: of the kernel.
     """
 
-    def of_rows(hidden: Array, head: Array, targets: Array, weights: Array | None) -> LinearCrossEntropy:
+    def of_rows(
+        hidden: Array, head: Array, targets: Array, weights: Array | None, z_loss: float | Array
+    ) -> LinearCrossEntropy:
         flat = (hidden.reshape(-1, hidden.shape[-1]), head, targets.reshape(-1))
         weights = None if weights is None else weights.reshape(-1)
         return linear_cross_entropy(*flat, weights, z_loss, implementation=implementation)
 
     if not axis_sizes():
-        return of_rows(hidden, head, targets, weights)
+        return of_rows(hidden, head, targets, weights, z_loss)
     weights = jnp.ones_like(targets, jnp.float32) if weights is None else weights
     total = jnp.maximum(jnp.sum(weights), 1)
 
-    def of_shard(hidden: Array, head: Array, targets: Array, weights: Array, total: Array) -> LinearCrossEntropy:
+    def of_shard(
+        hidden: Array, head: Array, targets: Array, weights: Array, z_loss: Array, total: Array
+    ) -> LinearCrossEntropy:
         share = jnp.sum(weights) / total
-        return jax.tree.map(lambda mean: (share * mean)[None], of_rows(hidden, head, targets, weights))
+        return jax.tree.map(lambda mean: (share * mean)[None], of_rows(hidden, head, targets, weights, z_loss))
 
     rows = spec(BATCH, None)
-    arguments = (spec(BATCH, None, None), spec(None, None), rows, rows, spec())
+    arguments = (spec(BATCH, None, None), spec(None, None), rows, rows, spec(), spec())
     # Carries of the kernel's loops begin as constants, the same on all devices, which the check would refuse.
     shards = jax.shard_map(of_shard, in_specs=arguments, out_specs=spec(BATCH), check_vma=False)
-    found = shards(hidden, put(head, None, None), put(targets, BATCH, None), put(weights, BATCH, None), total)
+    found = shards(hidden, put(head, None, None), put(targets, BATCH, None), put(weights, BATCH, None), jnp.asarray(z_loss), total)
     return jax.tree.map(jnp.sum, found)

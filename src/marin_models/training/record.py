@@ -147,7 +147,9 @@ class Record:
 
     def _router(self) -> RouterCurve | None:
         found = {
-            name.removeprefix("router."): column for name, column in self.columns().items() if name.startswith("router.")
+            name.removeprefix("router."): column
+            for name, column in self.columns().items()
+            if name.startswith("router.")
         }
         if not found:
             return None

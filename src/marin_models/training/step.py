@@ -173,7 +173,9 @@ def batch_gradients(
 
     def add(total: PyTree, part: tuple[Batch, Array]) -> tuple[PyTree, RouterStatistics | None]:
         found = gradients(part[0])
-        return jax.tree.map(lambda one, other: one + part[1] * other, total, (found.loss, found.gradients)), found.router
+        return jax.tree.map(
+            lambda one, other: one + part[1] * other, total, (found.loss, found.gradients)
+        ), found.router
 
     parts = jax.tree.map(lambda rows: _parts(rows, program.micro_batches), batch)
     zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros((), jnp.float32), model))
