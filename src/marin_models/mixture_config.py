@@ -4,23 +4,12 @@ from typing import Literal, get_args
 
 import attrs
 
+from marin_kernels.expert_parallel import ExpertParallelImplementation
 from marin_models.checks import at_least, not_negative, one_of, optional, positive
 
 Scoring = Literal["softmax", "sigmoid"]
 BalanceOn = Literal["scores", "logits"]
 Balancing = Literal["quantiles", "auxiliary", "sign", "none"]
-ExpertParallelImplementation = Literal[
-    "reference",
-    "local",
-    "ring",
-    "ring_dedup",
-    "fixed",
-    "pooled",
-    "ragged",
-    "hierarchical",
-    "fused_tpu",
-    "grouped_gpu",
-]
 
 
 @attrs.frozen
