@@ -43,7 +43,9 @@ SHAPE = TransformerConfig(vocabulary=257, width=16, layers=1, heads=2, key_value
 def untrained(*, gate: bool = False) -> Model:
     config = attrs.evolve(SHAPE, attention_gate=gate)
     random = np.random.default_rng(3)
-    model = jax.tree.map(lambda leaf, random=random: random.standard_normal(leaf.shape, np.float32) / 4, abstract_model(config))
+    model = jax.tree.map(
+        lambda leaf, random=random: random.standard_normal(leaf.shape, np.float32) / 4, abstract_model(config)
+    )
     return Model("none", config, flatten(model), None)
 
 
@@ -76,8 +78,8 @@ def test_transformers_loads_the_tokenizer_and_continues_as_we_do(tokenizers, tmp
 
     for number, tokenizer in enumerate(tokenizers):
         config = attrs.evolve(SHAPE, vocabulary=tokenizer.vocabulary)
-        random = np.random.default_rng(3)
-        model = jax.tree.map(lambda leaf, random=random: random.standard_normal(leaf.shape, np.float32), abstract_model(config))
+        draw = np.random.default_rng(3).standard_normal
+        model = jax.tree.map(lambda leaf, draw=draw: draw(leaf.shape, np.float32), abstract_model(config))
         parameters = flatten(model)
         folder = tmp_path / str(number)
         files = TokenizerFiles(tokenizer_json(tokenizer), tokenizer.end_of_document)
