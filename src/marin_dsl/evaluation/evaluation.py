@@ -230,8 +230,7 @@ class Evaluation:
         record = answer.record
         assert record is not None
         if node.failed is not None:
-            failure = {name: getattr(node.failed, name) for name in ("kind", "exception", "message", "traceback")}
-            self.store.fail(node.call, {**record, "failure": failure})
+            self.store.fail(node.call, {**record, "failure": node.failed.record})
             return
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
