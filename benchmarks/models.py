@@ -8,17 +8,29 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
+import numpy as np
 import optax
 from optax.contrib import MuonDimensionNumbers
 
-from marin_models import OptimizerConfig, Transformer, TransformerConfig, parameter_groups
+from marin_models import (
+    Checkpoints,
+    OptimizerConfig,
+    TrainingConfig,
+    Transformer,
+    TransformerConfig,
+    flops_per_token,
+    measured_peak_flops,
+    parameter_groups,
+)
 from marin_models.newton_schulz import COEFFICIENTS
 from marin_models.optimizers import Hyperparameters, optimizer
+from marin_models.training import Batch, Program, Run, initial_state, train_chunk
 
 DENSE = TransformerConfig(vocabulary=4096, width=256, layers=4, heads=4, key_value_heads=4, feed_forward=704)
 
@@ -83,7 +95,60 @@ def muon_rows(repeats: int) -> list[Row]:
     ]
 
 
-ROWS: dict[str, Callable[[int], list[Row]]] = {"muon": muon_rows}
+def dense_rows(repeats: int) -> list[Row]:
+    """A training step of the dense model in fp32, beside PyTorch (extra `interop`) and beside its matrix products."""
+    try:
+        import torch
+
+        from benchmarks.dense_in_torch import train_step
+    except ImportError as error:
+        sys.exit(f"the rows `dense` need PyTorch ({error}): pip install marin-dsl[interop]")
+    length, rows = 256, 8
+    tokens = np.random.default_rng(0).integers(0, DENSE.vocabulary, (rows, length + 1)).astype(np.int32)
+    optimizer_config, config = OptimizerConfig("adamw", 1e-3), TrainingConfig(steps=1000, batch=rows, length=length)
+    run, program = Run.of(optimizer_config, config), Program.of(optimizer_config, config)
+    state = initial_state(0, run.hyperparameters, config=DENSE, rule=optimizer_config.rule)
+    batches = Batch(jax.numpy.asarray(np.stack([tokens])))
+
+    def ours() -> object:
+        nonlocal state
+        state, metrics = train_chunk(state, batches, 1, run, program=program)
+        return metrics
+
+    peers = {
+        name: train_step(DENSE, torch.from_numpy(tokens).long(), compiled=name == "compiled")
+        for name in ("eager", "compiled")
+    }
+    found = medians({"ours": ours, **peers}, repeats)
+    floor = flops_per_token(DENSE, length) * rows * length / measured_peak_flops()
+    return [
+        Row("dense training step, PyTorch eager beside ours", found["eager"] / found["ours"], 2.4, at_most=False),
+        Row("dense training step, torch.compile beside ours", found["compiled"] / found["ours"], 1.3, at_most=False),
+        Row("dense training step beside its FLOPs at the rate of a matrix product", found["ours"] / floor, None),
+    ]
+
+
+def checkpoint_rows(repeats: int) -> list[Row]:
+    """Checkpoints of 1 GB of state while training goes on: how long it waits, of the time until one is complete."""
+    step = jax.jit(lambda state: jax.tree.map(lambda x: x * 0.999 + 0.001, state), donate_argnums=0)
+    state = step([jax.numpy.full((1 << 22,), n, "float32") for n in range(60)])  # 16 MiB each
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(folder, keep=1)
+        checkpoints.reserve(state)
+        for number in range(min(repeats, 4)):
+            checkpoints.save(number, state)
+            while len(checkpoints.written) == number:
+                state = jax.block_until_ready(step(state))
+        checkpoints.close()
+    shares = [each.blocked / each.seconds for each in checkpoints.written]
+    return [Row("checkpoint of 1 GB: training waits, of the time to write it", statistics.median(shares), 0.1)]
+
+
+ROWS: dict[str, Callable[[int], list[Row]]] = {
+    "muon": muon_rows,
+    "dense": dense_rows,
+    "checkpoint": checkpoint_rows,
+}
 
 
 def main() -> int:

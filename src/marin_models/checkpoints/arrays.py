@@ -54,6 +54,9 @@ class Staging:
 
     def copied(self, arrays: Mapping[str, Any]) -> list[Part]:
         """The parts of arrays that this process is to write, copied; valid until the next call."""
+        for array in arrays.values():
+            if not _on_host(array):
+                array.copy_to_host_async()  # all at once; memory of the host is only looked at
         return [
             Part(name, array.shape, _chunk(shard.shape, array.dtype.itemsize), index, self._kept(name, number, shard))
             for name, array in arrays.items()
@@ -209,16 +212,27 @@ def _on_host(shard: Any) -> bool:
 def _chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """A shape that divides ``shape`` and holds `CHUNK_BYTES` at most, as long as possible in the last axes.
 
-    >>> _chunk((6, 1024, 1024), 32)
-    (2, 1024, 1024)
+    >>> _chunk((6, 1024, 1024), 32), _chunk((7, 1 << 26), 4)
+    ((2, 1024, 1024), (1, 16777216))
     """
     chunk = [max(1, length) for length in shape]
     for axis, length in enumerate(chunk):
-        fits = [d for d in range(1, length + 1) if length % d == 0 and math.prod(chunk) // d * itemsize <= CHUNK_BYTES]
-        chunk[axis] = length // (fits[0] if fits else length)
-        if fits:
+        too_large = math.prod(chunk) * itemsize / CHUNK_BYTES
+        pieces = next((divisor for divisor in _divisors(length) if divisor >= too_large), length)
+        chunk[axis] = length // pieces
+        if pieces >= too_large:
             break
     return tuple(chunk)
+
+
+def _divisors(number: int) -> list[int]:
+    """In ascending order.
+
+    >>> _divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def _place(folder: Path) -> dict[str, Any]:

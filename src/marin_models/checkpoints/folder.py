@@ -135,9 +135,6 @@ class Checkpoints:
             return
         arrays = {f"{_STATE}.{name}": array for name, array in named_arrays(state).items()}
         arrays |= {f"{_RECORDS}.{name}": np.asarray(array) for name, array in (records or {}).items()}
-        for array in arrays.values():
-            if isinstance(array, jax.Array):
-                array.copy_to_host_async()
         parts = self._staging.copied(arrays)
         blocked = time.monotonic() - began
         self._pending = self._writer.submit(self._write, step, parts, described(arrays), run or {}, began, blocked)
