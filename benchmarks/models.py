@@ -135,12 +135,12 @@ def checkpoint_rows(repeats: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(folder, keep=1)
         checkpoints.reserve(state)
-        for number in range(min(repeats, 4)):
+        for number in range(1 + min(repeats, 4)):
             checkpoints.save(number, state)
             while len(checkpoints.written) == number:
                 state = jax.block_until_ready(step(state))
         checkpoints.close()
-    shares = [each.blocked / each.seconds for each in checkpoints.written]
+    shares = [each.blocked / each.seconds for each in checkpoints.written[1:]]  # the first one waits for its memory
     return [Row("checkpoint of 1 GB: training waits, of the time to write it", statistics.median(shares), 0.1)]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from jaxtyping import PyTree, Shaped
 from marin_models.checkpoints.manifest import CheckpointMismatch, damaged
 
 CHUNK_BYTES = 64 << 20  # files are about as large, at most
+
+COPIERS = 4  # one thread does not fill the memory channels of a server
 
 Index = tuple[slice, ...]
 
@@ -57,10 +60,16 @@ class Staging:
         for array in arrays.values():
             if not _on_host(array):
                 array.copy_to_host_async()  # all at once; memory of the host is only looked at
-        return [
-            Part(name, array.shape, _chunk(shard.shape, array.dtype.itemsize), index, self._kept(name, number, shard))
+        own = [
+            (name, number, index, shard)
             for name, array in arrays.items()
             for number, (index, shard) in enumerate(_own_shards(array))
+        ]
+        with ThreadPoolExecutor(COPIERS) as copiers:
+            copies = list(copiers.map(lambda one: self._kept(one[0], one[1], one[3]), own))
+        return [
+            Part(name, arrays[name].shape, _chunk(shard.shape, arrays[name].dtype.itemsize), index, data)
+            for (name, _, index, shard), data in zip(own, copies, strict=True)
         ]
 
     def reserve(self, needed: Sequence[tuple[str, int, tuple[int, ...], np.dtype]]) -> None:
