@@ -99,6 +99,7 @@ class MixtureOfExperts(eqx.Module):
             Experts(*(matrix.astype(x.dtype) for matrix in (self.gate, self.up, self.down))),
             implementation=self.config.implementation,
             capacity_factor=self.config.capacity_factor,
+            grouped_matmul=self.config.grouped_matmul,
         )
         if self.shared is not None:
             output = output + self.shared(x)

@@ -1,5 +1,7 @@
 """Every architecture against its plain writing out, and the laws that hold for all of them."""
 
+import functools
+
 import attrs
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,7 @@ def logits_and_statistics(model, tokens, bias):
     return hidden @ model.head, statistics
 
 
+@functools.cache
 def given(name):
     """A model of this architecture, all parameters away from their beginnings, and a bias for its routers."""
     config = ARCHITECTURES[name]
