@@ -12,8 +12,8 @@ demo: .venv/demo
 test: .venv/development
 	$(BIN)/python -m pytest -m "not long"
 
-test-all: .venv/development
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+test-all: .venv/development .venv/compilers .venv/interop
+	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
 
 lint: .venv/development
 	$(BIN)/ruff check .
@@ -49,3 +49,14 @@ clean:
 .venv/development: .venv/python
 	@$(PIP) --editable '.[test,lint]'
 	@touch $@ .venv/demo
+
+.venv/interop: .venv/development
+	@$(PIP) --editable '.[interop]' || echo "No torch or transformers here: the tests that need them will be left out."
+	@touch $@
+
+# Beside the environment, not in it: JAX, where it finds them and is not told otherwise, looks for TPUs and GPUs.
+.venv/compilers: pyproject.toml constraints.txt
+	@echo "Fetching the compilers for TPUs and GPUs (1 GB, once) ..."
+	@$(PIP) --no-deps --upgrade --target $@ libtpu jax-cuda13-plugin jax-cuda13-pjrt \
+	  || echo "No compilers for this machine: the tests that need them will be left out."
+	@mkdir -p $@ && touch $@

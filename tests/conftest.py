@@ -1,9 +1,10 @@
 """What all tests share: how much Hypothesis tries, and the browser.
 
-HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser and find none are left out loudly;
-on a build machine (CI is set) left out means failed.
+HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser, compilers or transformers
+and find none are left out loudly; on a build machine (CI is set) left out means failed.
 """
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -25,28 +26,47 @@ settings.register_profile("long", max_examples=2000, deadline=None, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+def find_compilers() -> bool:
+    from marin_kernels.topologies import missing_compilers
+
+    return not missing_compilers()
+
+
+def find_transformers() -> bool:
+    return all(map(importlib.util.find_spec, ("torch", "transformers")))
+
+
+NEEDS = {
+    "browser": (find_chromium, "no Chromium found: apt-get install chromium"),
+    "interop": (find_transformers, "no torch and transformers found: make test-all installs them"),
+    "compilers": (find_compilers, "no libtpu and CUDA compiler found: make test-all installs them"),
+}
+"""By marker: how to find what its tests need, and what to say when it is not there."""
+
+
+@pytest.hookimpl(trylast=True)  # after the markers asked for: only what would have run is left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a browser and outside a build machine, take the tests that need one out of the run."""
-    if find_chromium() or os.environ.get("CI"):
-        return
-    out = [item for item in items if item.get_closest_marker("browser")]
-    if out:
-        config.stash[LEFT_OUT] = len(out)
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if not item.get_closest_marker("browser")]
+    """Outside a build machine, take the tests that need what is not here out of the run."""
+    config.stash[LEFT_OUT] = {}
+    for marker, (find, _) in NEEDS.items():
+        out = [item for item in items if item.get_closest_marker(marker)]
+        if out and not os.environ.get("CI") and not find():
+            config.stash[LEFT_OUT][marker] = len(out)
+            config.hook.pytest_deselected(items=out)
+            items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    if count := config.stash.get(LEFT_OUT, 0):
+    for marker, count in config.stash.get(LEFT_OUT, {}).items():
         terminalreporter.write_line(
-            f"BROWSER TESTS LEFT OUT: {count} tests (no Chromium found: apt-get install chromium)", red=True, bold=True
+            f"{marker.upper()} TESTS LEFT OUT: {count} tests ({NEEDS[marker][1]})", red=True, bold=True
         )
 
 

@@ -1,4 +1,5 @@
 import inspect
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin_kernels import LinearCrossEntropy, cross_entropy, linear_cross_entropy, token_cross_entropy
+from marin_kernels import (
+    LinearCrossEntropy,
+    cross_entropy,
+    cross_entropy_blocked,
+    linear_cross_entropy,
+    token_cross_entropy,
+)
+
+EVERY = ["reference", "chunked", "blocked"]
 
 
 def arrays(seed, tokens, width=5, vocabulary=11, dtype=jnp.float32):
@@ -28,9 +37,16 @@ def with_gradients(hidden, head, *rest, **keywords):
     return loss_and_gradients(hidden, head)
 
 
+def make_small(patch):
+    """Chunks of four tokens; blocks of three or four tokens and four of eleven words."""
+    patch.setattr(cross_entropy, "CHUNK", 4)
+    patch.setattr(cross_entropy_blocked, "HELD", 44)
+    patch.setattr(cross_entropy_blocked, "BLOCK", 4)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+    make_small(monkeypatch)
 
 
 @settings(max_examples=8, deadline=None)
@@ -39,18 +55,29 @@ def small_chunks(monkeypatch):
     tokens=st.sampled_from([1, 4, 7, 12]),
     weighted=st.booleans(),
     z_loss=st.sampled_from([0.0, 1e-2]),
+    soft_cap=st.sampled_from([None, 2.0]),
 )
-def test_chunked_loss_and_gradients_equal_the_reference(seed, tokens, weighted, z_loss):
+@pytest.mark.parametrize("implementation", ["chunked", "blocked"])
+def test_loss_and_gradients_equal_the_reference(implementation, seed, tokens, weighted, z_loss, soft_cap):
     hidden, head, targets, weights = arrays(seed, tokens)
     arguments = (hidden, head, targets, weights if weighted else None, z_loss)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_entropy, "CHUNK", 4)
-        found = with_gradients(*arguments, implementation="chunked")
-    for x, wanted in zip(found, with_gradients(*arguments, implementation="reference"), strict=True):
-        np.testing.assert_allclose(x, wanted, rtol=2e-5, atol=2e-6)
+        make_small(patch)
+        found = with_gradients(*arguments, soft_cap=soft_cap, implementation=implementation)
+    wanted = with_gradients(*arguments, soft_cap=soft_cap, implementation="reference")
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_targets_at_the_edges_of_blocks_are_found(small_chunks):
+    hidden, head, _, _ = arrays(12, 11)
+    targets = jnp.arange(11)  # the blocks begin at 0, 4 and 7; words 7 of the last one is the second one's own
+    found = with_gradients(hidden, head, targets, implementation="blocked")
+    for x, y in zip(found, with_gradients(hidden, head, targets, implementation="reference"), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("implementation", EVERY)
 def test_the_loss_is_its_definition(implementation, small_chunks):
     hidden, head, targets, weights = arrays(3, 10)
     logits = np.asarray(hidden, np.float64) @ np.asarray(head, np.float64)
@@ -61,14 +88,30 @@ def test_the_loss_is_its_definition(implementation, small_chunks):
     np.testing.assert_allclose(found.loss, np.average(plain + 0.1 * normalizer**2, weights=weights), rtol=1e-5)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+@pytest.mark.parametrize("implementation", EVERY)
+def test_a_soft_cap_bends_the_logits(implementation, small_chunks):
+    hidden, head, targets, _ = arrays(13, 10)
+    logits = 3 * np.tanh(np.asarray(hidden, np.float64) @ np.asarray(head, np.float64) / 3)
+    plain = np.log(np.exp(logits).sum(-1)) - logits[np.arange(10), targets]
+    found = linear_cross_entropy(hidden, head, targets, soft_cap=3.0, implementation=implementation)
+    np.testing.assert_allclose(found.loss, plain.mean(), rtol=1e-5)
+    np.testing.assert_allclose(token_cross_entropy(hidden, head, targets, soft_cap=3.0), plain, rtol=1e-4)
+
+
+def test_a_soft_cap_of_zero_is_refused():
+    hidden, head, targets, _ = arrays(14, 3)
+    with pytest.raises(ValueError, match=r"a soft cap of 0\.0 leaves no logits; give a positive number, or None"):
+        linear_cross_entropy(hidden, head, targets, soft_cap=0.0)
+
+
+@pytest.mark.parametrize("implementation", EVERY)
 def test_the_reported_cross_entropy_has_no_gradient(implementation):
     hidden, head, targets, _ = arrays(4, 6)
     gradient = jax.grad(lambda h: linear_cross_entropy(h, head, targets, implementation=implementation)[1])(hidden)
     np.testing.assert_array_equal(gradient, np.zeros_like(hidden))
 
 
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+@pytest.mark.parametrize("implementation", EVERY)
 def test_tokens_of_weight_zero_change_nothing(implementation, small_chunks):
     hidden, head, targets, _ = arrays(5, 9)
     weights = jnp.ones(9).at[6:].set(0)
@@ -80,14 +123,14 @@ def test_tokens_of_weight_zero_change_nothing(implementation, small_chunks):
     np.testing.assert_array_equal(a[2][6:], np.zeros((3, 5)))
 
 
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+@pytest.mark.parametrize("implementation", EVERY)
 def test_no_token_at_all_costs_nothing(implementation):
     hidden, head, targets, _ = arrays(6, 5)
     for x in with_gradients(hidden, head, targets, jnp.zeros(5), 1e-3, implementation=implementation):
         np.testing.assert_array_equal(x, np.zeros_like(x))
 
 
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+@pytest.mark.parametrize("implementation", EVERY)
 def test_bfloat16_inputs_give_a_float32_loss_and_bfloat16_gradients(implementation, small_chunks):
     hidden, head, targets, weights = arrays(7, 9, dtype=jnp.bfloat16)
     exact = with_gradients(
@@ -99,11 +142,22 @@ def test_bfloat16_inputs_give_a_float32_loss_and_bfloat16_gradients(implementati
         np.testing.assert_allclose(x.astype(jnp.float32), wanted, atol=2e-2 * float(jnp.abs(wanted).max()))
 
 
-def test_the_chunked_program_never_holds_all_logits(small_chunks):
+@pytest.mark.parametrize(("implementation", "held"), [("chunked", "f32[4,11]"), ("blocked", "f32[3,4,4]")])
+def test_the_program_never_holds_all_logits(implementation, held, small_chunks):
     hidden, head, targets, _ = arrays(8, 16)
-    program = str(jax.make_jaxpr(jax.grad(lambda h, w: linear_cross_entropy(h, w, targets)[0], (0, 1)))(hidden, head))
-    assert "f32[4,11]" in program
+    loss = partial(linear_cross_entropy, targets=targets, implementation=implementation)
+    program = str(jax.make_jaxpr(jax.grad(lambda h, w: loss(h, w)[0], (0, 1)))(hidden, head))
+    assert held in program
     assert "f32[16,11]" not in program
+
+
+def test_the_default_holds_the_logits_of_fewer_tokens_where_the_vocabulary_is_large():
+    hidden, targets = jnp.zeros((2048, 1)), jnp.zeros(2048, int)
+    held = {}
+    for words in (16_384, 16_385):
+        program = str(jax.make_jaxpr(lambda w: linear_cross_entropy(hidden, w, targets))(jnp.zeros((1, words))))
+        held[words] = "f32[1024,4096]" in program, "f32[683,4096]" in program
+    assert held == {16_384: (False, False), 16_385: (False, True)}
 
 
 def test_token_losses_are_the_terms_of_the_mean(small_chunks):
@@ -114,15 +168,29 @@ def test_token_losses_are_the_terms_of_the_mean(small_chunks):
     np.testing.assert_allclose(np.average(losses, weights=weights), mean, rtol=1e-5)
 
 
-def test_huge_logits_do_not_overflow():
+@pytest.mark.parametrize("implementation", EVERY)
+def test_huge_logits_do_not_overflow(implementation, small_chunks):
     hidden, head, targets, weights = arrays(10, 6)
-    for x in with_gradients(hidden * 1e4, head * 1e4, targets, weights):
+    for x in with_gradients(hidden * 1e4, head * 1e4, targets, weights, implementation=implementation):
         assert np.isfinite(np.asarray(x)).all()
+
+
+@pytest.mark.parametrize("implementation", EVERY)
+def test_log_normalizers_of_ten_thousand_are_exact(implementation, small_chunks):
+    hidden, head, targets, _ = arrays(15, 6)
+    hidden = hidden.at[:, 0].set(1e4)
+    head = head.at[0].set(1.0)
+    wanted = with_gradients(hidden, head, targets, None, 1e-6, implementation="reference")
+    found = with_gradients(hidden, head, targets, None, 1e-6, implementation=implementation)
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-3)
 
 
 def test_an_unknown_implementation_is_refused_with_the_known_ones():
     hidden, head, targets, _ = arrays(11, 3)
     # The run-time type checker of these tests objects first; without it the function's own message appears.
     unchecked = inspect.unwrap(linear_cross_entropy)
-    with pytest.raises(ValueError, match="unknown implementation 'fastest'; choose one of 'reference', 'chunked'"):
+    with pytest.raises(
+        ValueError, match="unknown implementation 'fastest'; choose one of 'default', 'reference', 'chunked'"
+    ):
         unchecked(hidden, head, targets, implementation="fastest")

@@ -322,7 +322,7 @@ def test_without_a_browser_these_tests_are_left_out_loudly(tmp_path):
     result = run_without_browser(tmp_path)
     told = r"BROWSER TESTS LEFT OUT: (\d+) tests \(no Chromium found: apt-get install chromium\)"
     (count,) = re.findall(told, result.stdout)
-    assert int(count) > 20
+    assert int(count) >= 2
     assert "failed" not in result.stdout
 
 
