@@ -1,7 +1,7 @@
 """What all tests share: how much Hypothesis tries, and the browser.
 
-HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser, compilers or transformers and find none are
-left out loudly; on a build machine (CI is set) left out means failed.
+HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser, compilers or transformers
+and find none are left out loudly; on a build machine (CI is set) left out means failed.
 """
 
 import importlib.util

@@ -4,23 +4,13 @@ from typing import Literal, get_args
 
 import attrs
 
+from marin_kernels.expert_parallel import ExpertParallelImplementation
+from marin_kernels.grouped_matmul import GroupedMatmulImplementation
 from marin_models.checks import at_least, not_negative, one_of, optional, positive
 
 Scoring = Literal["softmax", "sigmoid"]
 BalanceOn = Literal["scores", "logits"]
 Balancing = Literal["quantiles", "auxiliary", "sign", "none"]
-ExpertParallelImplementation = Literal[
-    "reference",
-    "local",
-    "ring",
-    "ring_dedup",
-    "fixed",
-    "pooled",
-    "ragged",
-    "hierarchical",
-    "fused_tpu",
-    "grouped_gpu",
-]
 
 
 @attrs.frozen
@@ -50,7 +40,8 @@ class MixtureOfExpertsConfig:
         router_z_loss: weight of the squared log-normalizer of the router's logits.
         capacity_factor: assignments kept, as a multiple of the mean load, by implementations that drop; None: none
             is dropped.
-        implementation: which expert-parallel implementation of `marin_kernels` runs.
+        implementation: which implementation of `marin_kernels.expert_parallel.moe` runs.
+        grouped_matmul: which implementation of `marin_kernels.grouped_matmul` multiplies.
 
     Raises:
         ValueError: naming the attribute, what was given and what is possible.
@@ -75,6 +66,9 @@ class MixtureOfExpertsConfig:
     capacity_factor: float | None = attrs.field(default=None, validator=optional(positive))
     implementation: ExpertParallelImplementation = attrs.field(
         default="local", validator=one_of(*get_args(ExpertParallelImplementation))
+    )
+    grouped_matmul: GroupedMatmulImplementation = attrs.field(
+        default="default", validator=one_of(*get_args(GroupedMatmulImplementation))
     )
 
     def __attrs_post_init__(self):

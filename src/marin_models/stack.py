@@ -6,12 +6,10 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
+from marin_kernels.expert_parallel.saved import SAVED
 from marin_models.transformer_config import Remat
 
 UNROLLED_LAYERS = 4  # up to here the layers are compiled one by one: faster steps, longer compilation
-
-SAVED_OF_EXPERTS = ("moe_dispatched", "moe_hidden", "moe_received", "moe_output")
-"""Names (``jax.ad_checkpoint.checkpoint_name``) of what ``remat="save_moe"`` keeps."""
 
 Layer = Callable[[Array, Any, Any], tuple[Array, Any]]
 """``layer(x, parameters of one layer, its kind) -> (x, anything)``."""
@@ -91,6 +89,6 @@ def _rematerialized(layer: Layer, remat: Remat, *, looped: bool) -> Layer:
     """The layer, computing again what is not to be kept; between turns of a loop the compiler cannot undo that."""
     if remat == "none":
         return layer
-    names = SAVED_OF_EXPERTS if remat == "save_moe" else ()
+    names = SAVED if remat == "save_moe" else ()
     policy = jax.checkpoint_policies.save_only_these_names(*names)
     return jax.checkpoint(layer, policy=policy, prevent_cse=not looped, static_argnums=(2,))

@@ -3,13 +3,14 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from marin_models.attention import Attention
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
 from marin_models.mesh import BATCH, SHARDS, axis_sizes, check_divisible, put, spec
+from marin_models.mixture_of_experts import MixtureOfExperts, RouterStatistics
 from marin_models.normalization import GatedNorm, RMSNorm
 from marin_models.rotary import RotaryTable, rotary_table
 from marin_models.stack import through_layers
@@ -28,16 +29,19 @@ class Block(eqx.Module):
     attention_norm: RMSNorm | GatedNorm
     attention: Attention
     feed_forward_norm: RMSNorm | GatedNorm
-    feed_forward: SwiGLU
+    feed_forward: SwiGLU | MixtureOfExperts
 
-    def __init__(self, config: TransformerConfig, *, key: Key[Array, ""]):
+    def __init__(self, config: TransformerConfig, *, routed: bool, key: Key[Array, ""]):
         attention_key, feed_forward_key = jax.random.split(key)
         norm_keys = jax.random.split(jax.random.fold_in(key, 1))
         scales = {"scale": config.initial_scale, "output_scale": config.output_scale}
         self.attention_norm = _norm(config, norm_keys[0])
         self.attention = Attention(config, key=attention_key)
         self.feed_forward_norm = _norm(config, norm_keys[1])
-        self.feed_forward = SwiGLU(config.width, config.feed_forward, key=feed_forward_key, **scales)
+        if routed and config.mixture is not None:
+            self.feed_forward = MixtureOfExperts(config.mixture, config.width, key=feed_forward_key, **scales)
+        else:
+            self.feed_forward = SwiGLU(config.width, config.feed_forward, key=feed_forward_key, **scales)
 
     def __call__(
         self,
@@ -46,14 +50,37 @@ class Block(eqx.Module):
         segment_ids: Int[Array, "batch length"] | None = None,
         *,
         window: int | None = None,
-    ) -> Float[Array, "batch length width"]:
-        """The residual stream after this layer; arguments as for `Attention`."""
+        bias: Float[Array, " experts"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """The residual stream after this layer, and what its router says; arguments as for `Attention` and `feed`."""
         x = x + self.attention(self.attention_norm(x), table, segment_ids, window=window)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        return self.feed(x, bias, None if segment_ids is None else segment_ids >= 0)
+
+    def feed(
+        self,
+        x: Float[Array, "batch length width"],
+        bias: Float[Array, " experts"] | None = None,
+        valid: Bool[Array, "batch length"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """The residual stream after the second half of this layer, and what its router says; None if it has none.
+
+        Args:
+            x: the residual stream after attention.
+            bias: the balancing bias in force, fp32; None: zeros.
+            valid: tokens that are more than padding; None: all. Only routed experts look at it.
+        """
+        entering = self.feed_forward_norm(x)
+        if isinstance(self.feed_forward, SwiGLU):
+            return x + self.feed_forward(entering), None
+        rows = entering.reshape(-1, x.shape[-1])
+        output, statistics = self.feed_forward(rows, bias, None if valid is None else valid.reshape(-1))
+        return x + output.reshape(x.shape), statistics
 
 
 class Transformer(eqx.Module):
-    """A decoder-only language model; every parameter of ``blocks`` has a leading layer axis.
+    """A decoder-only language model; every parameter of blocks has a leading layer axis.
+
+    ``dense_blocks`` are the dense layers under routed ones; ``blocks`` are the routed layers, or all of a dense model.
 
     >>> config = TransformerConfig(vocabulary=16, width=8, layers=2, heads=2, key_value_heads=1, feed_forward=16)
     >>> Transformer(config, key=jax.random.key(0))(jnp.zeros((1, 5), int)).shape
@@ -61,6 +88,7 @@ class Transformer(eqx.Module):
     """
 
     embedding: Float[Array, "vocabulary width"] = parameter("embedding", ("model", SHARDS))
+    dense_blocks: Block | None
     blocks: Block
     final_norm: RMSNorm | GatedNorm
     separate_head: Float[Array, "width vocabulary"] | None = parameter("head", (SHARDS, "model"))
@@ -70,7 +98,9 @@ class Transformer(eqx.Module):
         embedding_key, blocks_key, head_key = jax.random.split(key, 3)
         scale, vocabulary, width = config.initial_scale, config.vocabulary, config.width
         self.embedding = initial_matrix(embedding_key, width, vocabulary, scale=scale).T
-        self.blocks = eqx.filter_vmap(lambda key: Block(config, key=key))(jax.random.split(blocks_key, config.layers))
+        keys, dense = jax.random.split(blocks_key, config.layers), config.dense_layers
+        self.dense_blocks = _blocks(config, keys[:dense], routed=False) if dense else None
+        self.blocks = _blocks(config, keys[dense:], routed=True)
         self.final_norm = _norm(config, jax.random.fold_in(key, 1))
         self.separate_head = None if config.tied_head else initial_matrix(head_key, width, vocabulary, scale=scale)
         self.config = config
@@ -82,23 +112,56 @@ class Transformer(eqx.Module):
         return put(matrix.astype(self.config.dtype), None, "model")
 
     def hidden(
-        self, tokens: Int[Array, "batch length"], segment_ids: Int[Array, "batch length"] | None = None
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length width"]:
-        """Final normalized hidden states.
+        """Final normalized hidden states; see `hidden_and_statistics`."""
+        return self.hidden_and_statistics(tokens, segment_ids, bias=bias)[0]
+
+    def hidden_and_statistics(
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """Final normalized hidden states, and what the routers say.
 
         Args:
             tokens: token ids.
-            segment_ids: the document of each token in packed rows; None: each row is one document.
+            segment_ids: the document of each token in packed rows; None: each row is one document. A negative number
+                marks padding, which is not routed to experts.
+            bias: the balancing biases in force, fp32; None: zeros.
+
+        Returns:
+            The states, in the config's dtype, and statistics stacked over routed layers; None if there are none.
+
+        Raises:
+            ValueError: the mesh in force cannot split the model or the batch evenly.
         """
-        config = self.config
+        config, statistics = self.config, None
         segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
         table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
 
-        def layer(x: Array, block: Block, window: int | None) -> tuple[Array, PyTree]:
-            return block(x, table, segment_ids, window=window), None
+        def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, RouterStatistics | None]:
+            block, bias = stacked
+            return block(x, table, segment_ids, window=window, bias=bias)
 
-        end, _ = through_layers(layer, self._embedded(tokens), self.blocks, config.windows, remat=config.remat)
-        return self.final_norm(end)
+        x = self._embedded(tokens)
+        for blocks, windows in self.stacks:
+            stacked = blocks, bias if blocks is self.blocks else None
+            x, statistics = through_layers(layer, x, stacked, windows, remat=config.remat)
+        return self.final_norm(x), statistics
+
+    @property
+    def stacks(self) -> list[tuple[Block, tuple[int | None, ...]]]:
+        """The stacks of blocks from the bottom up, each with the windows of its layers."""
+        windows, dense = self.config.windows, self.config.dense_layers
+        upper = [(self.blocks, windows[dense:])]
+        return upper if self.dense_blocks is None else [(self.dense_blocks, windows[:dense]), *upper]
 
     def _embedded(self, tokens: Int[Array, "batch length"]) -> Float[Array, "batch length width"]:
         _check_mesh(self.config, tokens.shape[0])
@@ -108,13 +171,25 @@ class Transformer(eqx.Module):
         return table.at[put(tokens, BATCH, None)].get(out_sharding=spec(BATCH, None, None))
 
     def __call__(
-        self, tokens: Int[Array, "batch length"], segment_ids: Int[Array, "batch length"] | None = None
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length vocabulary"]:
-        """Logits of the token after each position, in fp32; arguments as for `hidden`."""
-        return jnp.matmul(self.hidden(tokens, segment_ids), self.head, preferred_element_type=jnp.float32)
+        """Logits of the token after each position, in fp32; arguments as for `hidden_and_statistics`."""
+        hidden = self.hidden(tokens, segment_ids, bias=bias)
+        return jnp.matmul(hidden, self.head, preferred_element_type=jnp.float32)
+
+
+def _blocks(config: TransformerConfig, keys: Key[Array, " layers"], *, routed: bool) -> Block:
+    return eqx.filter_vmap(lambda key: Block(config, routed=routed, key=key))(keys)
 
 
 def _check_mesh(config: TransformerConfig, batch: int) -> None:
     """Refuse a mesh in force that cannot split this model or batch."""
     split = ("vocabulary", "heads", "key_value_heads", "feed_forward")
     check_divisible(batch=(batch, BATCH), **{name: (getattr(config, name), "model") for name in split})
+    if config.mixture is not None:
+        check_divisible(experts=(config.mixture.experts, "expert"))
+        check_divisible(**{name: (getattr(config.mixture, name), "model") for name in ("inner", "shared_inner")})

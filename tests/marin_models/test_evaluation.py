@@ -107,7 +107,7 @@ def test_held_out_windows_are_spread_over_the_stream_and_the_same_each_time():
     assert len(held_out_windows(stream, length=9, windows=1000)) == 11
     assert held_out_windows(stream, length=99, windows=5).tolist() == [list(range(100))]
     with pytest.raises(
-        ValueError, match="holds 101 tokens .length . 1., but the held-out stream has 100; use a shorter"
+        ValueError, match=r"holds 101 tokens .length . 1., but the held-out stream has 100; use a shorter"
     ):
         held_out_windows(stream, length=100, windows=1)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from simulated_devices import on_devices
-from tiny_models import TINY, perturbed, tiny_model
+from tiny_models import ROUTED, TINY, perturbed, tiny_model
 
 from marin_models import Transformer
 from marin_models.mesh import AXES, axis_sizes, make_mesh, parameter_shardings, parameter_specs, product, put, spec
@@ -16,23 +16,28 @@ from marin_models.parameters import abstract_model
 GATED = attrs.evolve(
     TINY,
     vocabulary=18,
-    rotary_fraction=0.5,
     window=3,
     local_to_global=(1, 1),
     attention_bias=True,
     attention_gate=True,
     norm_gate=2,
 )
+MIXED = attrs.evolve(
+    GATED, dense_layers=1, rotary_fraction=0.5, mixture=attrs.evolve(ROUTED.mixture, implementation="ring")
+)
 
 
 @jax.jit
 def loss_and_gradients(model, tokens, segment_ids):
     def loss(model):
-        logits = model(tokens, segment_ids)
+        bias = jnp.linspace(-1, 1, 4)[None] if model.config.mixture else None
+        hidden, statistics = model.hidden_and_statistics(tokens, segment_ids, bias=bias)
+        logits = hidden @ model.head
         targets = jnp.roll(tokens, -1, axis=1)[..., None] == jnp.arange(logits.shape[-1])
-        return -jnp.sum(jnp.where(targets, jax.nn.log_softmax(logits), 0)) / tokens.size
+        routers = 0 if statistics is None else jnp.sum(statistics.loss)
+        return routers - jnp.sum(jnp.where(targets, jax.nn.log_softmax(logits), 0)) / tokens.size, statistics
 
-    return jax.value_and_grad(loss)(model)
+    return jax.value_and_grad(loss, has_aux=True)(model)
 
 
 @functools.cache
@@ -56,17 +61,24 @@ def assert_equal_numbers(found, expected, tolerance):
 
 
 @on_devices(8)
-def test_a_dense_model_gives_the_same_numbers_on_every_mesh():
-    model = perturbed(tiny_model(config=GATED))
+def test_a_model_gives_the_same_numbers_on_one_device_and_on_a_mesh_of_eight():
+    model = perturbed(tiny_model(config=MIXED))
     plain = loss_and_gradients(model, *inputs())
-    assert_equal_numbers(on_mesh(model), plain, 0)
-    for sizes in ({"data": 2, "expert": 2, "model": 2}, {"replica": 2, "data": 2}):
-        loss, gradients = on_mesh(model, **sizes)
-        assert_equal_numbers((loss, gradients), plain, 2e-5)
-    query = gradients.blocks.attention.query
-    assert (
-        query.sharding.spec == PartitionSpec(None, "data", "model") or query.sharding.shard_shape(query.shape)[1] == 4
-    )
+    loss, gradients = on_mesh(model, data=2, expert=2, model=2)
+    assert_equal_numbers((loss, gradients), plain, 2e-5)
+    gate = gradients.blocks.feed_forward.gate
+    assert gate.sharding.shard_shape(gate.shape) == (1, 2, 4, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [MIXED, GATED], ids=["mixed", "dense"])
+@on_devices(8)
+def test_a_model_gives_the_same_numbers_on_every_mesh(config):
+    model = perturbed(tiny_model(config=config))
+    plain = loss_and_gradients(model, *inputs())
+    assert_equal_numbers(on_mesh(model), plain, 0 if config.mixture is None else 1e-6)
+    for sizes in ({"data": 2, "expert": 2, "model": 2}, {"replica": 2, "data": 2}, {"expert": 4}, {"model": 2}):
+        assert_equal_numbers(on_mesh(model, **sizes), plain, 2e-5)
 
 
 @on_devices(8)

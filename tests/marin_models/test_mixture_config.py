@@ -26,6 +26,7 @@ SHAPE = {"experts": 8, "top_k": 2, "inner": 16}
         ({"router_z_loss": float("inf")}, "router_z_loss must be a finite number of at least 0, not inf"),
         ({"capacity_factor": 0.0}, "capacity_factor must be a finite number above 0"),
         ({"implementation": "magic"}, "implementation must be one of 'reference', 'local', 'ring', .* not 'magic'"),
+        ({"grouped_matmul": "magic"}, "grouped_matmul must be one of 'default', 'reference', .* not 'magic'"),
     ],
 )
 def test_an_impossible_mixture_of_experts_is_refused_with_what_is_possible(change, message):

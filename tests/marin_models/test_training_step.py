@@ -35,7 +35,7 @@ def packed(segments=SEGMENTS):
 
 @functools.cache
 def first_state(config=ONE):
-    return initial_state(3, RUN.hyperparameters, config=config, kind="adamw")
+    return initial_state(3, RUN.hyperparameters, config=config, rule=ADAMW.rule)
 
 
 def close(one, other, rtol=2e-5):
@@ -46,8 +46,8 @@ def close(one, other, rtol=2e-5):
 
 @pytest.mark.parametrize("batch", [Batch(jnp.asarray(TOKENS)), packed()], ids=["windows", "documents"])
 def test_micro_batches_give_the_loss_and_gradients_of_the_whole_batch(batch):
-    whole = gradients(tiny_model(config=ONE), batch, RUN, Program("adamw"))
-    close(gradients(tiny_model(config=ONE), batch, RUN, Program("adamw", micro_batches=2)), whole)
+    whole = gradients(tiny_model(config=ONE), batch, RUN, Program(ADAMW.rule))
+    close(gradients(tiny_model(config=ONE), batch, RUN, Program(ADAMW.rule, micro_batches=2)), whole)
 
 
 def test_the_loss_is_the_mean_over_tokens_that_predict_inside_their_document():
@@ -57,7 +57,7 @@ def test_the_loss_is_the_mean_over_tokens_that_predict_inside_their_document():
     wanted = [[1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1], [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 1, 1]]
     weights = np.asarray(prediction_weights(jnp.asarray(SEGMENTS)))
     np.testing.assert_array_equal(weights, wanted)
-    loss, _ = gradients(tiny_model(config=ONE), packed(), RUN, Program("adamw"))
+    loss, _ = gradients(tiny_model(config=ONE), packed(), RUN, Program(ADAMW.rule))
     np.testing.assert_allclose(loss, (nats * weights).sum() / weights.sum(), rtol=1e-5)
 
 
@@ -66,7 +66,7 @@ def test_documents_packed_side_by_side_give_the_gradients_of_documents_in_rows_o
     apart = np.zeros((3, 7), np.int32), np.full((3, 7), PADDING, np.int32)
     for row, (begin, end) in enumerate(((0, 2), (2, 5), (5, 7))):
         apart[0][row, : end - begin], apart[1][row, : end - begin] = TOKENS[1, begin:end], row
-    program = Program("adamw")
+    program = Program(ADAMW.rule)
     together = gradients(tiny_model(config=ONE), side_by_side, RUN, program)
     close(gradients(tiny_model(config=ONE), Batch(*map(jnp.asarray, apart)), RUN, program), together)
 
@@ -74,7 +74,7 @@ def test_documents_packed_side_by_side_give_the_gradients_of_documents_in_rows_o
 def test_a_batch_without_a_prediction_changes_no_gradient_to_nan():
     nothing = packed(np.full_like(SEGMENTS, PADDING))
     for count in (1, 2):
-        loss, found = gradients(tiny_model(config=ONE), nothing, RUN, Program("adamw", micro_batches=count))
+        loss, found = gradients(tiny_model(config=ONE), nothing, RUN, Program(ADAMW.rule, micro_batches=count))
         assert loss == 0
         assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(found))
 
@@ -83,14 +83,14 @@ def test_in_mixed_precision_parameters_moments_and_gradients_stay_fp32_and_the_l
     config = attrs.evolve(ONE, dtype="bfloat16")
     model = tiny_model(config=config)
     assert model.hidden(jnp.asarray(TOKENS[:, :-1])).dtype == jnp.bfloat16
-    loss, found = gradients(model, packed(), RUN, Program("adamw"))
-    full, _ = gradients(tiny_model(config=ONE), packed(), RUN, Program("adamw"))
+    loss, found = gradients(model, packed(), RUN, Program(ADAMW.rule))
+    full, _ = gradients(tiny_model(config=ONE), packed(), RUN, Program(ADAMW.rule))
     assert {leaf.dtype for leaf in jax.tree.leaves((model, found))} == {jnp.dtype(jnp.float32)}
     np.testing.assert_allclose(loss, full, rtol=2e-2)
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_the_next_one_is_made():
-    state, program = first_state(), Program("adamw", skip_not_finite=True)
+    state, program = first_state(), Program(ADAMW.rule, skip_not_finite=True)
     broken = RUN._replace(z_loss=jnp.asarray(jnp.inf))
     skipped, metrics = step(state, packed(), broken, program=program)
     assert bool(metrics.skipped)
@@ -109,10 +109,10 @@ def test_a_step_that_is_not_finite_is_skipped_and_the_next_one_is_made():
 
 def test_a_step_compiles_from_shapes_alone():
     state = jax.eval_shape(
-        functools.partial(initial_state, config=ONE, kind="adamw"),
+        functools.partial(initial_state, config=ONE, rule=ADAMW.rule),
         jax.ShapeDtypeStruct((), jnp.int32),
         RUN.hyperparameters,
     )
     batch = Batch(jax.ShapeDtypeStruct((4, 7), jnp.int32))
-    lowered = step.lower(state, batch, jax.eval_shape(lambda: RUN), program=Program("adamw"))
+    lowered = step.lower(state, batch, jax.eval_shape(lambda: RUN), program=Program(ADAMW.rule))
     assert jax.tree.map(lambda leaf: leaf.shape, lowered.out_info[0]) == jax.tree.map(lambda leaf: leaf.shape, state)

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.expert_parallel.routing import Experts
+from marin_kernels.expert_parallel.saved import DISPATCHED, GATED, RAISED
 
 GroupedMatmul = Callable[[Array, Array, Array], Array]
 """``(rows [rows in], matrices [groups in out], sizes [groups]) -> [rows out]``; zero behind the last group."""
@@ -19,5 +21,7 @@ def expert_feed_forward(
 ) -> Float[Array, "rows width"]:
     """``(silu(x @ gate) * (x @ up)) @ down`` with the matrices of each row's expert; zero behind the last expert."""
     gate, up, down = (matrix.astype(rows.dtype) for matrix in experts)
-    hidden = jax.nn.silu(multiply(rows, gate, sizes)) * multiply(rows, up, sizes)
+    rows = checkpoint_name(rows, DISPATCHED)
+    gated, raised = multiply(rows, gate, sizes), multiply(rows, up, sizes)
+    hidden = jax.nn.silu(checkpoint_name(gated, GATED)) * checkpoint_name(raised, RAISED)
     return multiply(hidden, down, sizes)

@@ -6,7 +6,10 @@ which rows it went. ``NOWHERE`` in either is a row of zeros, which passes no gra
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
+
+from marin_kernels.expert_parallel.saved import RECEIVED
 
 NOWHERE = -1
 
@@ -81,6 +84,7 @@ def collect(
 
 
 def _collect_forward(rows, weights, places, origin):
+    rows = checkpoint_name(rows, RECEIVED)
     return gather_sum(rows, places, weights), (rows, weights, places, origin)
 
 
