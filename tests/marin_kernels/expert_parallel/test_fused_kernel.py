@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from interpreted import complaints, interpreted, small_tiles, uneven
+from interpreted import complaints, interpreted, uneven
 from routed_cases import assert_agrees, assert_close, layer, mesh_of, run
 from simulated_devices import on_devices
 
 from marin_kernels.expert_parallel import moe
+from marin_kernels.expert_parallel.fused.tiles import choose_tiles
 
 MODES = ("on_wait", "eager")
 
@@ -83,5 +84,20 @@ def test_away_from_tpus_it_says_where_it_runs():
         moe(*case, implementation="fused_tpu")
 
 
-def test_small_tiles_are_what_compiled_kernels_could_use():
-    assert small_tiles(128, 256, jnp.bfloat16).grain.chunk == 16
+@pytest.mark.parametrize(("dtype", "chunk"), [("bfloat16", 16), ("float32", 8)])
+def test_tiles_of_real_sizes_fit_the_smallest_fast_memory(dtype, chunk):
+    tiles = choose_tiles(2048, 1024, jnp.dtype(dtype))
+    assert tiles.memory < 16 << 20
+    assert tiles.grain.chunk == chunk
+    assert tiles.grain.tile >= 64
+    assert 1024 % tiles.inner == 0
+
+
+def test_widths_that_do_not_fill_registers_are_refused():
+    with pytest.raises(ValueError, match=r"multiples of 128, but the model's is 100 and an expert's, .* 256; choose"):
+        choose_tiles(100, 256, jnp.dtype("float32"))
+
+
+def test_a_width_that_no_tile_fits_is_refused():
+    with pytest.raises(ValueError, match="a width of 65536 in float32 leaves no room for a tile in 16 MiB"):
+        choose_tiles(65536, 128, jnp.dtype("float32"))

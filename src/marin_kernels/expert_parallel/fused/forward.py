@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.fused import exchange, pipeline
-from marin_kernels.expert_parallel.fused.exchange import Exchange
+from marin_kernels.expert_parallel.fused.exchange import Exchange, Reference, Scalar
 from marin_kernels.expert_parallel.fused.layout import Layout
 from marin_kernels.expert_parallel.fused.pipeline import Pipeline
 from marin_kernels.expert_parallel.fused.tiles import Tiles
@@ -122,7 +122,7 @@ def product(left: Array, right: Array, *, transposed: bool = False) -> Array:
     )
 
 
-def accumulate(total, block, part: Array) -> None:
+def accumulate(total: Reference, block: Scalar, part: Array) -> None:
     """Add a block's part to a sum that begins with the first block."""
 
     @pl.when(block == 0)

@@ -58,6 +58,11 @@ def tile_of(pipe: Pipeline, tile: Scalar) -> pl.Slice:
     return pl.ds(pl.multiple_of(tile * size, size), size)
 
 
+def turn(tile: Scalar) -> Scalar:
+    """The buffer of a tile's rows: tiles take turns."""
+    return jax.lax.rem(tile, 2)
+
+
 def other(buffer: Scalar) -> Scalar:
     """The buffer that is not in use."""
     return 1 - buffer
@@ -125,7 +130,7 @@ def run(pipe: Pipeline, multiply: Callable[..., None], finish: Callable[[], None
         start(row_copies(pipe, first, first))
 
     def tile_step(tile, matrices_buffer):
-        rows_buffer = jax.lax.rem(tile, 2)
+        rows_buffer = turn(tile)
         wait(row_copies(pipe, tile, rows_buffer))
 
         def block_step(block, matrices_buffer):
