@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.extent import Extent
 from marin_kernels.expert_parallel.fixed import fixed
+from marin_kernels.expert_parallel.fused import fused_tpu
 from marin_kernels.expert_parallel.hierarchical import hierarchical, ring_dedup
 from marin_kernels.expert_parallel.local import local
 from marin_kernels.expert_parallel.pooled import pooled
@@ -36,6 +37,7 @@ TRANSPORTS: dict[str, Transport] = {
     "pooled": pooled,
     "ragged": ragged,
     "hierarchical": hierarchical,
+    "fused_tpu": fused_tpu,
 }
 """Where a new transport is entered; its name stands in `ExpertParallelImplementation` too."""
 
