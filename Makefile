@@ -12,7 +12,7 @@ demo: .venv/demo
 test: .venv/development
 	$(BIN)/python -m pytest -m "not long"
 
-test-all: .venv/development .venv/compilers
+test-all: .venv/development .venv/compilers .venv/interop
 	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
 
 lint: .venv/development
@@ -49,6 +49,10 @@ clean:
 .venv/development: .venv/python
 	@$(PIP) --editable '.[test,lint]'
 	@touch $@ .venv/demo
+
+.venv/interop: .venv/development
+	@$(PIP) --editable '.[interop]' || echo "No torch or transformers here: the tests that need them will be left out."
+	@touch $@
 
 # Beside the environment, not in it: JAX, where it finds them and is not told otherwise, looks for TPUs and GPUs.
 .venv/compilers: pyproject.toml constraints.txt

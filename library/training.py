@@ -1,5 +1,6 @@
 """Training a language model on token stores, as an operator."""
 
+import math
 from collections.abc import Mapping
 
 import attrs
@@ -8,15 +9,22 @@ import numpy as np
 from library.token_store import TokenStore, open_token_store
 from marin_dsl import context, encodable, op
 from marin_models import (
+    Checkpoints,
     Mixture,
+    MixtureOfExpertsConfig,
     OptimizerConfig,
+    Timing,
     TrainingConfig,
     TransformerConfig,
     flops_per_token,
+    known_peak_flops,
+    throughput,
 )
 from marin_models import train as train_model
 
-for _config in (TransformerConfig, OptimizerConfig, TrainingConfig):
+CHECKPOINT_SECONDS = 60.0  # what a killed run loses at most, about
+
+for _config in (MixtureOfExpertsConfig, TransformerConfig, OptimizerConfig, TrainingConfig):
     encodable(name=f"marin:{_config.__name__}")(_config)
 
 
@@ -32,6 +40,10 @@ class Run:
         tokens: tokens predicted up to each point, int64 of shape [steps].
         loss: cross-entropy of each step's batch in nats per token, fp32 of shape [steps].
         gradient_norm: before clipping, fp32 of shape [steps].
+        skipped: steps that updated nothing (see `TrainingConfig.not_finite`), bool of shape [steps].
+        evaluated: after how many steps the held-out stores were evaluated, int64 of shape [evaluations].
+        held_out_loss: nats per token of each held-out store, fp64 of shape [evaluations].
+        held_out_bits: the same in bits per byte of text.
         source_tokens: tokens drawn from each token store.
         flops: floating-point operations of the whole run, from the model's shape.
     """
@@ -42,6 +54,10 @@ class Run:
     tokens: np.ndarray
     loss: np.ndarray
     gradient_norm: np.ndarray
+    skipped: np.ndarray
+    evaluated: np.ndarray
+    held_out_loss: dict[str, np.ndarray]
+    held_out_bits: dict[str, np.ndarray]
     source_tokens: dict[str, int]
     flops: float
 
@@ -58,10 +74,13 @@ def train(
     model: TransformerConfig,
     optimizer: OptimizerConfig,
     training: TrainingConfig,
+    held_out: Mapping[str, TokenStore] | None = None,
 ) -> Run:
-    """Train a transformer from scratch on a mixture of token stores.
+    """Train a transformer on a mixture of token stores, from scratch or from where an earlier attempt was killed.
 
-    Wall-clock seconds at each step and the compile time are observed beside the result.
+    Checkpoints go to `context().kept` about every minute. Wall-clock seconds at each step, the compile time, tokens per
+    second, the share of the hardware's peak (where it is known) and the step that training went on from are observed
+    beside the result.
 
     Args:
         stores: tokens by domain.
@@ -70,39 +89,72 @@ def train(
         model: shape of the model.
         optimizer: rule, learning rates and schedule.
         training: length, batch and seed.
+        held_out: tokens by domain that are evaluated on the way, as ``training`` says.
 
     Raises:
         Diverged: the loss left the region from which it could come back.
         VocabularyMismatch: a store's vocabulary is not the model's.
         TokenStoreDamaged: a store is not what its ledger says.
+        CheckpointDamaged: the last checkpoint of an earlier attempt was changed or cut; the message names the file.
     """
-    for name, store in stores.items():
+    held_out = held_out or {}
+    for name, store in (*stores.items(), *held_out.items()):
         if store.vocabulary != model.vocabulary:
             raise VocabularyMismatch(
                 f"the tokens of {name!r} have a vocabulary of {store.vocabulary} and the model one of "
                 f"{model.vocabulary}; give the model the tokenizer's vocabulary"
             )
-    streams = {name: open_token_store(store).tokens for name, store in stores.items()}
     current = context()
     trained = train_model(
         model,
         optimizer,
         training,
-        Mixture(streams, {name: weights[name] for name in streams}),
+        _mixture(stores, weights),
+        held_out={name: open_token_store(store).tokens for name, store in held_out.items()},
+        checkpoints=Checkpoints(current.kept / "checkpoints", every_seconds=CHECKPOINT_SECONDS),
         on_progress=lambda step, loss, tokens: current.progress(step, training.steps, loss=loss),
         check=current.check,
     )
-    flops = float(flops_per_token(model, training.length) * trained.curve.tokens[-1])
-    current.observe("seconds", trained.timing.seconds)
-    current.observe("compile_seconds", trained.timing.compile_seconds)
-    current.observe("flops", flops)
+    curve, evaluations = trained.curve, trained.evaluations
+    flops = float(flops_per_token(model, training.length))
+    _observe(trained.timing, int(curve.tokens[-1]), flops)
     return Run(
-        model,
-        trained.parameters,
-        trained.curve.step,
-        trained.curve.tokens,
-        trained.curve.loss,
-        trained.curve.gradient_norm,
-        trained.source_tokens,
-        flops,
+        model=model,
+        parameters=trained.parameters,
+        step=curve.step,
+        tokens=curve.tokens,
+        loss=curve.loss,
+        gradient_norm=curve.gradient_norm,
+        skipped=curve.skipped,
+        evaluated=evaluations.step,
+        held_out_loss=evaluations.loss,
+        held_out_bits={
+            name: loss / math.log(2) * held_out[name].tokens / held_out[name].bytes
+            for name, loss in evaluations.loss.items()
+        },
+        source_tokens=trained.source_tokens,
+        flops=flops * curve.tokens[-1],
     )
+
+
+def _mixture(stores: Mapping[str, TokenStore], weights: Mapping[str, float]) -> Mixture:
+    opened = {name: open_token_store(store) for name, store in stores.items()}
+    return Mixture(
+        {name: store.tokens for name, store in opened.items()},
+        {name: weights[name] for name in opened},
+        {name: store.offsets for name, store in opened.items()},
+        separated=True,
+    )
+
+
+def _observe(timing: Timing, tokens: int, flops_per_token: float) -> None:
+    """Record what was measured, none of which belongs to the value."""
+    current, speed = context(), throughput(tokens, timing.seconds[-1], flops_per_token, known_peak_flops())
+    current.observe("seconds", timing.seconds)
+    current.observe("compile_seconds", timing.compile_seconds)
+    current.observe("flops", flops_per_token * tokens)
+    current.observe("tokens_per_second", speed.tokens_per_second)
+    if speed.utilization is not None:
+        current.observe("utilization", speed.utilization)
+    current.observe("resumed", timing.resumed)
+    current.observe("checkpoints", len(timing.checkpoints))

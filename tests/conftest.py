@@ -1,9 +1,10 @@
 """What all tests share: how much Hypothesis tries, and the browser.
 
-HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser or compilers, and find none, are
-left out loudly; on a build machine (CI is set) left out means failed.
+HYPOTHESIS_PROFILE=long is the long run of `make test-all`. Tests that need a browser, compilers or transformers
+and find none are left out loudly; on a build machine (CI is set) left out means failed.
 """
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -38,8 +39,13 @@ def find_compilers() -> bool:
     return not missing_compilers()
 
 
+def find_transformers() -> bool:
+    return all(map(importlib.util.find_spec, ("torch", "transformers")))
+
+
 NEEDS = {
     "browser": (find_chromium, "no Chromium found: apt-get install chromium"),
+    "interop": (find_transformers, "no torch and transformers found: make test-all installs them"),
     "compilers": (find_compilers, "no libtpu and CUDA compiler found: make test-all installs them"),
 }
 """By marker: how to find what its tests need, and what to say when it is not there."""

@@ -117,6 +117,12 @@ class Failed:
         """One line: the exception and its message."""
         return _in_short(self.exception, self.message)
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What happened, as records write it; the rest of a record says where and how."""
+        found = {name: getattr(self, name) for name in ("kind", "exception", "message", "traceback")}
+        return {**found, "notes": list(self.notes)}
+
 
 _NAMED = 2
 _LONG_TITLE = 40

@@ -50,6 +50,16 @@ def one_of(*choices: Any) -> Callable[[Any, Any, Any], None]:
     return check
 
 
+def instance_of(kind: type) -> Callable[[Any, Any, Any], None]:
+    """The attribute is a ``kind``."""
+
+    def check(owner: Any, attribute: Any, value: Any) -> None:
+        if not isinstance(value, kind):
+            _refuse(owner, attribute, value, f"a {kind.__name__}")
+
+    return check
+
+
 def optional(check: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     """The attribute is None or passes ``check``."""
     return lambda owner, attribute, value: None if value is None else check(owner, attribute, value)

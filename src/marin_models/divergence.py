@@ -29,22 +29,45 @@ class DivergenceGuard:
 
     Args:
         margin: nats above the first loss that count as diverging.
-        patience: that many steps in a row above it raise; a loss that is not finite raises at once.
+        patience: that many steps in a row above it, or skipped, raise; a loss that is not finite and was not skipped
+            raises at once.
     """
 
     def __init__(self, margin: float, patience: int):
         self.margin, self.patience = margin, patience
         self._limit: float | None = None
         self._above = 0
+        self._skipped = 0
 
-    def look(self, first: int, losses: np.ndarray, learning_rates: np.ndarray) -> None:
-        """Raise `Diverged` if the run is lost; ``first`` is the 0-based step of ``losses[0]``."""
-        for offset, (loss, rate) in enumerate(zip(losses.tolist(), learning_rates.tolist(), strict=True)):
-            step = first + offset + 1
-            if not np.isfinite(loss):
-                raise Diverged(step, loss, rate, "not finite")
-            self._limit = loss + self.margin if self._limit is None else self._limit
-            self._above = self._above + 1 if loss > self._limit else 0
-            if self._above >= self.patience:
-                reason = f"above {self._limit:.4g}, the first loss plus {self.margin:g}, for {self._above} steps"
-                raise Diverged(step, loss, rate, reason)
+    def look(
+        self, first: int, losses: np.ndarray, learning_rates: np.ndarray, skipped: np.ndarray | None = None
+    ) -> None:
+        """Raise `Diverged` if the run is lost.
+
+        Args:
+            first: 0-based step of ``losses[0]``.
+            losses: nats per token.
+            learning_rates: of the same steps.
+            skipped: which of them updated nothing; None: none.
+        """
+        skips = np.zeros(len(losses), bool) if skipped is None else skipped
+        for offset, (loss, rate, skip) in enumerate(
+            zip(losses.tolist(), learning_rates.tolist(), skips.tolist(), strict=True)
+        ):
+            reason = self._reason(loss, skip)
+            if reason is not None:
+                raise Diverged(first + offset + 1, loss, rate, reason)
+
+    def _reason(self, loss: float, skipped: bool) -> str | None:
+        """Why the run is lost at the next step that was looked at, if it is."""
+        if skipped:
+            self._skipped += 1
+            return f"{self._skipped} steps skipped in a row" if self._skipped >= self.patience else None
+        self._skipped = 0
+        if not np.isfinite(loss):
+            return "not finite"
+        self._limit = loss + self.margin if self._limit is None else self._limit
+        self._above = self._above + 1 if loss > self._limit else 0
+        if self._above < self.patience:
+            return None
+        return f"above {self._limit:.4g}, the first loss plus {self.margin:g}, for {self._above} steps"

@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from marin_kernels import token_cross_entropy
+from marin_models.mesh import BATCH, axis_sizes, put, spec
 from marin_models.parameters import unflatten
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 
 class ScoredWindows(NamedTuple):
@@ -113,10 +115,68 @@ def scored_windows(
     )
 
 
+def held_out_windows(
+    stream: Integer[np.ndarray, " tokens"], *, length: int, windows: int
+) -> Int[np.ndarray, "windows length_and_one"]:
+    """Windows at even distances over a stream; they overlap by one token at most, so there may be fewer.
+
+    Raises:
+        ValueError: the stream is shorter than one window.
+    """
+    if len(stream) < length + 1:
+        raise ValueError(
+            f"held_out_windows: a window holds {length + 1} tokens (length + 1), but the held-out stream has "
+            f"{len(stream)}; use a shorter length or more held-out text"
+        )
+    count = min(windows, (len(stream) - 1) // length)
+    starts = np.linspace(0, len(stream) - length - 1, count).astype(np.int64) if count > 1 else np.zeros(1, np.int64)
+    return np.stack([stream[start : start + length + 1] for start in starts]).astype(np.int32)
+
+
+def window_loss(
+    model: Transformer,
+    tokens: Int[np.ndarray, "windows length_and_one"],
+    *,
+    bias: Float[Array, "layers experts"] | None = None,
+    batch: int = 32,
+) -> float:
+    """Mean cross-entropy of the predictions in windows, nats per token.
+
+    Args:
+        model: is not changed.
+        tokens: the model reads ``[:, :-1]`` and predicts ``[:, 1:]``.
+        bias: of the routers, in force; None: zeros.
+        batch: windows scored at once.
+    """
+    scored = np.ones((len(tokens), tokens.shape[1] - 1), bool)
+    nats = 0.0
+    for begin in range(0, len(tokens), batch):
+        part = tokens[begin : begin + batch], scored[begin : begin + batch]
+        padded = (np.pad(each, ((0, batch - len(each)), (0, 0))) for each in part)
+        nats += float(np.sum(np.asarray(_window_nats(model, *padded, bias), np.float64)))
+    return nats / scored.size
+
+
 @jax.jit
 def _window_nats(
-    model: Transformer, tokens: Int[Array, "batch length_and_one"], scored: Bool[Array, "batch length"]
+    model: Transformer,
+    tokens: Int[Array, "batch length_and_one"],
+    scored: Bool[Array, "batch length"],
+    bias: Float[Array, "layers experts"] | None = None,
 ) -> Float[Array, " batch"]:
-    hidden = model.hidden(tokens[:, :-1])
-    losses = token_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), model.head, tokens[:, 1:].reshape(-1))
-    return jnp.sum(jnp.where(scored, losses.reshape(scored.shape), 0.0), axis=1)
+    hidden = model.hidden(tokens[:, :-1], bias=bias)
+
+    def of_rows(hidden: Array, head: Array, targets: Array, scored: Array) -> Array:
+        losses = token_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), head, targets.reshape(-1))
+        return jnp.sum(jnp.where(scored, losses.reshape(scored.shape), 0.0), axis=1)
+
+    if not axis_sizes():
+        return of_rows(hidden, model.head, tokens[:, 1:], scored)
+    rows = spec(BATCH, None)
+    shards = jax.shard_map(
+        of_rows,
+        in_specs=(spec(BATCH, None, None), spec(None, None), rows, rows),
+        out_specs=spec(BATCH),
+        check_vma=False,
+    )
+    return shards(hidden, put(model.head, None, None), put(tokens[:, 1:], BATCH, None), put(scored, BATCH, None))

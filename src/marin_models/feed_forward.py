@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, Key
 
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
+from marin_models.mesh import BATCH, SHARDS, product, put
 
 
 class SwiGLU(eqx.Module):
@@ -14,9 +15,9 @@ class SwiGLU(eqx.Module):
     Source: Shazeer 2020, "GLU Variants Improve Transformer" (arXiv 2002.05202).
     """
 
-    gate: Float[Array, "*layers width inner"] = parameter("matrix")
-    up: Float[Array, "*layers width inner"] = parameter("matrix")
-    down: Float[Array, "*layers inner width"] = parameter("matrix")
+    gate: Float[Array, "*layers width inner"] = parameter("matrix", (SHARDS, "model"))
+    up: Float[Array, "*layers width inner"] = parameter("matrix", (SHARDS, "model"))
+    down: Float[Array, "*layers inner width"] = parameter("matrix", ("model", SHARDS))
 
     def __init__(self, width: int, inner: int, *, scale: float, output_scale: float, key: Key[Array, ""]):
         keys = jax.random.split(key, 3)
@@ -26,5 +27,6 @@ class SwiGLU(eqx.Module):
 
     def __call__(self, x: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
         """Transform each position by itself."""
-        gate, up, down = (matrix.astype(x.dtype) for matrix in (self.gate, self.up, self.down))
-        return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+        gate, up = (put(matrix.astype(x.dtype), None, "model") for matrix in (self.gate, self.up))
+        down = put(self.down.astype(x.dtype), "model", None)
+        return product(jax.nn.silu(x @ gate) * (x @ up), down, BATCH, *[None] * (x.ndim - 1))

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import Transformer
+from marin_models.transformer_config import TransformerConfig
 
 
 def abstract_model(config: TransformerConfig) -> Transformer:

@@ -7,23 +7,23 @@ from jaxtyping import Array, Float
 
 
 class RotaryTable(NamedTuple):
-    """Cosines and sines of each position's angles.
+    """Cosines and sines of each position's angles, the same for all rows or each row's own.
 
     Attributes:
-        cosine: ``cos(position * theta**(-2 i / head_size))`` for pair ``i``.
+        cosine: ``cos(position * theta**(-2 i / rotated_size))`` for pair ``i``.
         sine: the same with ``sin``.
     """
 
-    cosine: Float[Array, "length half"]
-    sine: Float[Array, "length half"]
+    cosine: Float[Array, "*batch length half"]
+    sine: Float[Array, "*batch length half"]
 
 
-def rotary_table(length: int, head_size: int, theta: float | Float[Array, ""]) -> RotaryTable:
-    """The angles of positions ``0 .. length - 1``, in fp32.
+def rotary_table(length: int, rotated_size: int, theta: float | Float[Array, ""]) -> RotaryTable:
+    """The angles of positions ``0 .. length - 1``, in fp32, for heads of which ``rotated_size`` entries are rotated.
 
     Source: Su et al. 2021, "RoFormer" (arXiv 2104.09864).
     """
-    frequencies = theta ** (-jnp.arange(0, head_size, 2, dtype=jnp.float32) / head_size)
+    frequencies = theta ** (-jnp.arange(0, rotated_size, 2, dtype=jnp.float32) / rotated_size)
     angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies
     return RotaryTable(jnp.cos(angles), jnp.sin(angles))
 
@@ -31,7 +31,8 @@ def rotary_table(length: int, head_size: int, theta: float | Float[Array, ""]) -
 def rotate(
     x: Float[Array, "batch length heads head_size"], table: RotaryTable
 ) -> Float[Array, "batch length heads head_size"]:
-    """Turn pair ``(x[i], x[i + head_size / 2])`` of every head by its position's angle ``i``."""
-    cosine, sine = (part[:, None, :].astype(x.dtype) for part in table)
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    """Turn pair ``(x[i], x[i + half])`` of every head by its position's angle ``i``; what lies beyond stays."""
+    cosine, sine = (part[..., None, :].astype(x.dtype) for part in table)
+    half = cosine.shape[-1]
+    first, second, *rest = jnp.split(x, [half, 2 * half] if 2 * half < x.shape[-1] else 2, axis=-1)
+    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine, *rest], axis=-1)

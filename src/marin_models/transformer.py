@@ -1,140 +1,107 @@
-"""The dense decoder-only transformer: pre-norm, rotary, grouped-query, QK-normalized, SwiGLU."""
+"""The decoder-only transformer: pre-norm, rotary, grouped-query, QK-normalized, SwiGLU or mixtures of experts."""
 
-from typing import Literal
-
-import attrs
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from marin_kernels import AttentionImplementation
 from marin_models.attention import Attention
-from marin_models.checks import at_least, one_of, positive
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
-from marin_models.normalization import RMSNorm
+from marin_models.mesh import BATCH, SHARDS, axis_sizes, check_divisible, put, spec
+from marin_models.mixture_of_experts import MixtureOfExperts, RouterStatistics
+from marin_models.normalization import GatedNorm, RMSNorm
 from marin_models.rotary import RotaryTable, rotary_table
+from marin_models.stack import through_layers
+from marin_models.transformer_config import TransformerConfig
 
-UNROLLED_LAYERS = 4  # up to here the layers are compiled one by one: faster steps, longer compilation
 
-
-@attrs.frozen
-class TransformerConfig:
-    """The shape of a dense transformer; expressible as Hugging Face ``Qwen3``.
-
-    Attributes:
-        vocabulary: number of token ids.
-        width: size of the residual stream.
-        layers: number of blocks.
-        heads: query heads.
-        key_value_heads: key/value heads; each serves ``heads // key_value_heads`` query heads.
-        feed_forward: inner size of the SwiGLU block.
-        head_size: size of a head, even; ``width // heads`` unless given.
-        rope_theta: base of the rotary frequencies.
-        tied_head: the head is the transposed embedding.
-        norm_epsilon: added to the mean square in every RMSNorm.
-        initial_scale: matrices begin with standard deviation ``initial_scale / sqrt(inputs)``; those that write to
-            the residual stream with ``1 / sqrt(2 * layers)`` of it.
-        dtype: dtype of activations and matrix products; parameters, norms, softmax and loss are fp32.
-        attention: which implementation of `marin_kernels.causal_attention` runs.
-
-    Raises:
-        ValueError: naming the attribute, what was given and what is possible.
-    """
-
-    vocabulary: int = attrs.field(validator=at_least(2))
-    width: int = attrs.field(validator=at_least(1))
-    layers: int = attrs.field(validator=at_least(1))
-    heads: int = attrs.field(validator=at_least(1))
-    key_value_heads: int = attrs.field(validator=at_least(1))
-    feed_forward: int = attrs.field(validator=at_least(1))
-    head_size: int = attrs.field(validator=at_least(2))
-    rope_theta: float = attrs.field(default=10000.0, validator=positive)
-    tied_head: bool = attrs.field(default=False, validator=one_of(False, True))
-    norm_epsilon: float = attrs.field(default=1e-6, validator=positive)
-    initial_scale: float = attrs.field(default=0.5, validator=positive)
-    dtype: Literal["float32", "bfloat16"] = attrs.field(default="float32", validator=one_of("float32", "bfloat16"))
-    attention: AttentionImplementation = attrs.field(default="folded", validator=one_of("reference", "folded"))
-
-    @head_size.default
-    def _head_size(self) -> int:
-        if self.width % self.heads:
-            raise ValueError(
-                f"TransformerConfig: width {self.width} is not a multiple of {self.heads} heads; "
-                "change one of them or give head_size"
-            )
-        return self.width // self.heads
-
-    def __attrs_post_init__(self):
-        if self.heads % self.key_value_heads:
-            raise ValueError(
-                f"TransformerConfig: {self.heads} heads cannot share {self.key_value_heads} key_value_heads equally; "
-                "make heads a multiple of key_value_heads"
-            )
-        if self.head_size % 2:
-            raise ValueError(
-                f"TransformerConfig: head_size {self.head_size} is odd; rotary positions turn pairs, make it even"
-            )
+def _norm(config: TransformerConfig, key: Key[Array, ""]) -> RMSNorm | GatedNorm:
+    if not config.norm_gate:
+        return RMSNorm(config.width, config.norm_epsilon)
+    return GatedNorm(config.width, config.norm_gate, config.norm_epsilon, scale=config.initial_scale, key=key)
 
 
 class Block(eqx.Module):
     """One layer: attention, then feed-forward, each normalized on entry and added to the residual stream."""
 
-    attention_norm: RMSNorm
+    attention_norm: RMSNorm | GatedNorm
     attention: Attention
-    feed_forward_norm: RMSNorm
-    feed_forward: SwiGLU
+    feed_forward_norm: RMSNorm | GatedNorm
+    feed_forward: SwiGLU | MixtureOfExperts
 
-    def __init__(self, config: TransformerConfig, *, key: Key[Array, ""]):
+    def __init__(self, config: TransformerConfig, *, routed: bool, key: Key[Array, ""]):
         attention_key, feed_forward_key = jax.random.split(key)
-        scales = {"scale": config.initial_scale, "output_scale": config.initial_scale / (2 * config.layers) ** 0.5}
-        self.attention_norm = RMSNorm(config.width, config.norm_epsilon)
-        self.attention = Attention(
-            config.width,
-            config.heads,
-            config.key_value_heads,
-            config.head_size,
-            epsilon=config.norm_epsilon,
-            implementation=config.attention,
-            key=attention_key,
-            **scales,
-        )
-        self.feed_forward_norm = RMSNorm(config.width, config.norm_epsilon)
-        self.feed_forward = SwiGLU(config.width, config.feed_forward, key=feed_forward_key, **scales)
+        norm_keys = jax.random.split(jax.random.fold_in(key, 1))
+        scales = {"scale": config.initial_scale, "output_scale": config.output_scale}
+        self.attention_norm = _norm(config, norm_keys[0])
+        self.attention = Attention(config, key=attention_key)
+        self.feed_forward_norm = _norm(config, norm_keys[1])
+        if routed and config.mixture is not None:
+            self.feed_forward = MixtureOfExperts(config.mixture, config.width, key=feed_forward_key, **scales)
+        else:
+            self.feed_forward = SwiGLU(config.width, config.feed_forward, key=feed_forward_key, **scales)
 
     def __call__(
         self,
         x: Float[Array, "batch length width"],
         table: RotaryTable,
         segment_ids: Int[Array, "batch length"] | None = None,
-    ) -> Float[Array, "batch length width"]:
-        """The residual stream after this layer."""
-        x = x + self.attention(self.attention_norm(x), table, segment_ids)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        *,
+        window: int | None = None,
+        bias: Float[Array, " experts"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """The residual stream after this layer, and what its router says; arguments as for `Attention` and `feed`."""
+        x = x + self.attention(self.attention_norm(x), table, segment_ids, window=window)
+        return self.feed(x, bias, None if segment_ids is None else segment_ids >= 0)
+
+    def feed(
+        self,
+        x: Float[Array, "batch length width"],
+        bias: Float[Array, " experts"] | None = None,
+        valid: Bool[Array, "batch length"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """The residual stream after the second half of this layer, and what its router says; None if it has none.
+
+        Args:
+            x: the residual stream after attention.
+            bias: the balancing bias in force, fp32; None: zeros.
+            valid: tokens that are more than padding; None: all. Only routed experts look at it.
+        """
+        entering = self.feed_forward_norm(x)
+        if isinstance(self.feed_forward, SwiGLU):
+            return x + self.feed_forward(entering), None
+        rows = entering.reshape(-1, x.shape[-1])
+        output, statistics = self.feed_forward(rows, bias, None if valid is None else valid.reshape(-1))
+        return x + output.reshape(x.shape), statistics
 
 
 class Transformer(eqx.Module):
-    """A decoder-only language model; every parameter of ``blocks`` has a leading layer axis.
+    """A decoder-only language model; every parameter of blocks has a leading layer axis.
+
+    ``dense_blocks`` are the dense layers under routed ones; ``blocks`` are the routed layers, or all of a dense model.
 
     >>> config = TransformerConfig(vocabulary=16, width=8, layers=2, heads=2, key_value_heads=1, feed_forward=16)
     >>> Transformer(config, key=jax.random.key(0))(jnp.zeros((1, 5), int)).shape
     (1, 5, 16)
     """
 
-    embedding: Float[Array, "vocabulary width"] = parameter("embedding")
+    embedding: Float[Array, "vocabulary width"] = parameter("embedding", ("model", SHARDS))
+    dense_blocks: Block | None
     blocks: Block
-    final_norm: RMSNorm
-    separate_head: Float[Array, "width vocabulary"] | None = parameter("head")
+    final_norm: RMSNorm | GatedNorm
+    separate_head: Float[Array, "width vocabulary"] | None = parameter("head", (SHARDS, "model"))
     config: TransformerConfig = eqx.field(static=True)
 
     def __init__(self, config: TransformerConfig, *, key: Key[Array, ""]):
         embedding_key, blocks_key, head_key = jax.random.split(key, 3)
         scale, vocabulary, width = config.initial_scale, config.vocabulary, config.width
         self.embedding = initial_matrix(embedding_key, width, vocabulary, scale=scale).T
-        self.blocks = eqx.filter_vmap(lambda key: Block(config, key=key))(jax.random.split(blocks_key, config.layers))
-        self.final_norm = RMSNorm(width, config.norm_epsilon)
+        keys, dense = jax.random.split(blocks_key, config.layers), config.dense_layers
+        self.dense_blocks = _blocks(config, keys[:dense], routed=False) if dense else None
+        self.blocks = _blocks(config, keys[dense:], routed=True)
+        self.final_norm = _norm(config, jax.random.fold_in(key, 1))
         self.separate_head = None if config.tied_head else initial_matrix(head_key, width, vocabulary, scale=scale)
         self.config = config
 
@@ -142,26 +109,87 @@ class Transformer(eqx.Module):
     def head(self) -> Float[Array, "width vocabulary"]:
         """The matrix from hidden states to logits, in the dtype of activations."""
         matrix = self.embedding.T if self.separate_head is None else self.separate_head
-        return matrix.astype(self.config.dtype)
+        return put(matrix.astype(self.config.dtype), None, "model")
 
     def hidden(
-        self, tokens: Int[Array, "batch length"], segment_ids: Int[Array, "batch length"] | None = None
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length width"]:
-        """Final normalized hidden states.
+        """Final normalized hidden states; see `hidden_and_statistics`."""
+        return self.hidden_and_statistics(tokens, segment_ids, bias=bias)[0]
+
+    def hidden_and_statistics(
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
+        """Final normalized hidden states, and what the routers say.
 
         Args:
             tokens: token ids.
-            segment_ids: the document of each token in packed rows; None: each row is one document.
+            segment_ids: the document of each token in packed rows; None: each row is one document. A negative number
+                marks padding, which is not routed to experts.
+            bias: the balancing biases in force, fp32; None: zeros.
+
+        Returns:
+            The states, in the config's dtype, and statistics stacked over routed layers; None if there are none.
+
+        Raises:
+            ValueError: the mesh in force cannot split the model or the batch evenly.
         """
-        config = self.config
-        table = rotary_table(tokens.shape[1], config.head_size, config.rope_theta)
-        start = jnp.take(self.embedding, tokens, axis=0).astype(config.dtype)
-        unroll = config.layers if config.layers <= UNROLLED_LAYERS else 1
-        end, _ = jax.lax.scan(lambda x, block: (block(x, table, segment_ids), None), start, self.blocks, unroll=unroll)
-        return self.final_norm(end)
+        config, statistics = self.config, None
+        segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
+        table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
+
+        def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, RouterStatistics | None]:
+            block, bias = stacked
+            return block(x, table, segment_ids, window=window, bias=bias)
+
+        x = self._embedded(tokens)
+        for blocks, windows in self.stacks:
+            stacked = blocks, bias if blocks is self.blocks else None
+            x, statistics = through_layers(layer, x, stacked, windows, remat=config.remat)
+        return self.final_norm(x), statistics
+
+    @property
+    def stacks(self) -> list[tuple[Block, tuple[int | None, ...]]]:
+        """The stacks of blocks from the bottom up, each with the windows of its layers."""
+        windows, dense = self.config.windows, self.config.dense_layers
+        upper = [(self.blocks, windows[dense:])]
+        return upper if self.dense_blocks is None else [(self.dense_blocks, windows[:dense]), *upper]
+
+    def _embedded(self, tokens: Int[Array, "batch length"]) -> Float[Array, "batch length width"]:
+        _check_mesh(self.config, tokens.shape[0])
+        if not axis_sizes():
+            return jnp.take(self.embedding, tokens, axis=0).astype(self.config.dtype)
+        table = put(self.embedding.astype(self.config.dtype), None, None)
+        return table.at[put(tokens, BATCH, None)].get(out_sharding=spec(BATCH, None, None))
 
     def __call__(
-        self, tokens: Int[Array, "batch length"], segment_ids: Int[Array, "batch length"] | None = None
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length vocabulary"]:
-        """Logits of the token after each position, in fp32; arguments as for `hidden`."""
-        return jnp.matmul(self.hidden(tokens, segment_ids), self.head, preferred_element_type=jnp.float32)
+        """Logits of the token after each position, in fp32; arguments as for `hidden_and_statistics`."""
+        hidden = self.hidden(tokens, segment_ids, bias=bias)
+        return jnp.matmul(hidden, self.head, preferred_element_type=jnp.float32)
+
+
+def _blocks(config: TransformerConfig, keys: Key[Array, " layers"], *, routed: bool) -> Block:
+    return eqx.filter_vmap(lambda key: Block(config, routed=routed, key=key))(keys)
+
+
+def _check_mesh(config: TransformerConfig, batch: int) -> None:
+    """Refuse a mesh in force that cannot split this model or batch."""
+    split = ("vocabulary", "heads", "key_value_heads", "feed_forward")
+    check_divisible(batch=(batch, BATCH), **{name: (getattr(config, name), "model") for name in split})
+    if config.mixture is not None:
+        check_divisible(experts=(config.mixture.experts, "expert"))
+        check_divisible(**{name: (getattr(config.mixture, name), "model") for name in ("inner", "shared_inner")})

@@ -21,13 +21,21 @@ class Mixture:
     Attributes:
         streams: 1-D arrays (or memory maps) of unsigned integer tokens by name.
         weights: positive numbers by the same names; divided by their sum they are probabilities.
+        offsets: where each document of a stream begins, and the end of the last one, by the same names; None: not
+            known, and nothing that has to do with documents can be asked for.
+        separated: a separator ends each document, from which the first token of the next one is predicted.
 
     Raises:
-        ValueError: no stream, names differ, a weight is not positive, or a stream is not 1-D integers.
+        ValueError: no stream, names differ, a weight is not positive, a stream is not 1-D integers, or offsets do not
+            rise from 0 to the end of their stream.
     """
 
     streams: Mapping[str, np.ndarray] = attrs.field(converter=_sorted_dictionary)
     weights: Mapping[str, float] = attrs.field(converter=_sorted_dictionary)
+    offsets: Mapping[str, np.ndarray] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_sorted_dictionary)
+    )
+    separated: bool = False
 
     def __attrs_post_init__(self):
         if not self.streams or set(self.streams) != set(self.weights):
@@ -46,6 +54,19 @@ class Mixture:
                 raise ValueError(
                     f"Mixture: stream {name!r} is {stream.dtype}{list(stream.shape)}; it must be 1-D integer tokens"
                 )
+
+        self._check_offsets()
+
+    def _check_offsets(self):
+        if self.offsets is None:
+            return
+        if self.offsets.keys() != self.streams.keys():
+            raise ValueError(f"Mixture: offsets {list(self.offsets)} must have the names of streams {self.names}")
+        for name, offsets in self.offsets.items():
+            borders = np.asarray(offsets, np.int64)
+            size = len(self.streams[name])
+            if borders.ndim != 1 or not len(borders) or (np.diff(borders, prepend=0, append=size) < 0).any():
+                raise ValueError(f"Mixture: the offsets of {name!r} must rise from 0 to {size}, the end of its stream")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,8 +93,8 @@ def window_sources(mixture: Mixture, *, seed: int, step: int, batch: int) -> Int
 
 
 def windows(
-    mixture: Mixture, *, seed: int, step: int, batch: int, length: int
-) -> Int[np.ndarray, "{batch} {length}+1"]:
+    mixture: Mixture, *, seed: int, step: int, batch: int, length: int, rows: slice = slice(None)
+) -> Int[np.ndarray, "rows {length}+1"]:
     """The windows of one training step.
 
     Each row comes from a stream drawn by weight, at a uniformly drawn position. A row depends only on the mixture,
@@ -86,6 +107,7 @@ def windows(
         step: 0-based step.
         batch: rows.
         length: tokens that the model reads; a row holds one more, the last target.
+        rows: which rows of the batch; all unless given.
 
     Returns:
         int32 tokens: inputs ``[:, :-1]``, targets ``[:, 1:]``.
@@ -94,14 +116,14 @@ def windows(
         ValueError: a stream is shorter than one window.
     """
     check_streams_hold(mixture, length)
-    drawn = _uniform(seed, step, batch)
-    rows = np.empty((batch, length + 1), np.int32)
+    drawn = _uniform(seed, step, batch)[rows]
+    found = np.empty((len(drawn), length + 1), np.int32)
     streams = list(mixture.streams.values())
-    for row, source, position in zip(rows, _sources(mixture, drawn[:, 0]), drawn[:, 1], strict=True):
+    for row, source, position in zip(found, _sources(mixture, drawn[:, 0]), drawn[:, 1], strict=True):
         stream = streams[source]
         start = int(position * (len(stream) - length))
         row[:] = stream[start : start + length + 1]
-    return rows
+    return found
 
 
 def check_streams_hold(mixture: Mixture, length: int) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from marin_dsl import Failed, Ok, Skipped, Store, attempt, evaluate, op, plan, provenance
 from tests.marin_dsl.programs import Oracle, Step, build, fail, leaf, pair, plain, programs, total
+from tests.marin_dsl.runs import Watcher
 
 EXAMPLES = settings(max_examples=settings.default.max_examples // 2, deadline=None)
 FEW = settings(
@@ -31,23 +32,6 @@ def _quick_environment():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "environment", lambda project: {"python": "3"})
         yield
-
-
-class Watcher:
-    """Keeps the events of an evaluation."""
-
-    def __init__(self) -> None:
-        self.events: list[dict] = []
-
-    def __call__(self, event: dict) -> None:
-        self.events.append(event)
-
-    def of(self, *kinds: str) -> list[dict]:
-        return [found for found in self.events if found["event"] in kinds]
-
-    @property
-    def ran(self) -> int:
-        return self.of("finished")[0]["ran"]
 
 
 @contextlib.contextmanager

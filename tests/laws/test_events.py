@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from marin_dsl import Store, evaluate, provenance
 from marin_dsl.encoding import format_digest
 from marin_dsl.evaluation import event_log
-from marin_dsl.evaluation.events import State, event_of, replay
+from marin_dsl.evaluation.events import event_of
+from marin_dsl.evaluation.state import State, replay
 from tests.marin_dsl.programs import Step, build, programs
 
 EXAMPLES = settings(max_examples=settings.default.max_examples // 2, deadline=None)

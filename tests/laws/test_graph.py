@@ -143,7 +143,9 @@ def _below(program: list[Step], position: int) -> set[int]:
         current = stack.pop()
         if current not in seen:
             seen.add(current)
-            stack += program[current].inputs
+            step = program[current]
+            # What a step only waits for (its second input) is no part of what it is.
+            stack += step.inputs[:1] if step.kind == "after" else step.inputs
     return seen
 
 

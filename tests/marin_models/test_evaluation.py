@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 from tiny_models import TINY, tiny_model
 
 from marin_models import document_bits, flatten, unflatten
-from marin_models.evaluation import scored_windows
+from marin_models.evaluation import held_out_windows, scored_windows, window_loss
 
 PARAMETERS = {name: value * 3 for name, value in flatten(tiny_model()).items()}
 DOCUMENTS = [np.random.default_rng(n).integers(0, 17, n).astype(np.uint16) for n in (5, 0, 23, 1, 8)]
@@ -96,3 +97,25 @@ def test_a_stride_that_would_miss_tokens_is_refused(stride):
 def test_a_token_outside_the_vocabulary_is_refused():
     with pytest.raises(ValueError, match="token 17 is outside the model's vocabulary of 17; encode the documents with"):
         bits([np.array([1, 17])])
+
+
+def test_held_out_windows_are_spread_over_the_stream_and_the_same_each_time():
+    stream = np.arange(100).astype(np.uint16)
+    found = held_out_windows(stream, length=9, windows=4)
+    assert found[:, 0].tolist() == [0, 30, 60, 90]
+    assert (np.diff(found, axis=1) == 1).all()
+    assert len(held_out_windows(stream, length=9, windows=1000)) == 11
+    assert held_out_windows(stream, length=99, windows=5).tolist() == [list(range(100))]
+    with pytest.raises(
+        ValueError, match=r"holds 101 tokens .length . 1., but the held-out stream has 100; use a shorter"
+    ):
+        held_out_windows(stream, length=100, windows=1)
+
+
+def test_the_loss_of_windows_is_the_mean_over_their_predictions_whatever_the_batch():
+    tokens = held_out_windows(np.arange(60) % 17, length=6, windows=5)
+    logits = np.asarray(tiny_model()(jnp.asarray(tokens[:, :-1])), np.float64)
+    chosen = np.take_along_axis(logits, tokens[:, 1:, None].astype(int), axis=-1)[..., 0]
+    wanted = np.mean(np.log(np.exp(logits).sum(-1)) - chosen)
+    np.testing.assert_allclose(window_loss(tiny_model(), tokens, batch=4), wanted, rtol=1e-5)
+    np.testing.assert_allclose(window_loss(tiny_model(), tokens, batch=32), wanted, rtol=1e-5)

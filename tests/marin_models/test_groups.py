@@ -58,5 +58,13 @@ def test_a_group_holds_for_everything_inside_its_field():
 
 def test_an_unknown_group_is_refused_where_it_is_written():
     unchecked = inspect.unwrap(parameter)  # without the run-time type checker of these tests
-    with pytest.raises(ValueError, match="unknown optimizer group 'bias'; choose one of 'matrix', 'embedding', 'head'"):
-        unchecked("bias")
+    with pytest.raises(ValueError, match=r"unknown optimizer group .gate.; choose one of .matrix., .*'router', 'bias'"):
+        unchecked("gate")
+
+
+def test_routers_and_biases_have_groups_of_their_own():
+    class Router(eqx.Module):
+        matrix: Array = parameter("router")
+        bias: Array = parameter("bias")
+
+    assert named_groups(Router(jnp.ones((2, 3)), jnp.ones(3))) == {"matrix": "router", "bias": "bias"}

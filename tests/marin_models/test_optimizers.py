@@ -1,15 +1,15 @@
+import functools
+
 import attrs
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from tiny_models import ADAMW, MUON, tiny_model
 
-from marin_models import OptimizerConfig, flatten
+from marin_models import OptimizerConfig, flatten, parameter
 from marin_models.optimizers import Hyperparameters, clip_by_norm, optimizer
-from marin_models.schedules import warmup_stable_decay
 
 MATRIX, HEAD, EMBEDDING, NORM = "blocks.feed_forward.gate", "separate_head", "embedding", "final_norm.scale"
 
@@ -19,26 +19,16 @@ def random_like(model, seed=0):
     return jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), model)
 
 
-@jax.jit
-def two_updates_adamw(model, hyperparameters, first, second):
-    return two_updates("adamw", model, hyperparameters, first, second)
-
-
-@jax.jit
-def two_updates_muon(model, hyperparameters, first, second):
-    return two_updates("muon", model, hyperparameters, first, second)
-
-
-def two_updates(kind, model, hyperparameters, first, second):
-    rule = optimizer(kind, hyperparameters)
+@functools.partial(jax.jit, static_argnames="rule")
+def two_updates(rule, model, hyperparameters, first, second):
+    rule = optimizer(rule, hyperparameters)
     _, state = rule.update(first, rule.init(model), model)
     return rule.update(second, state, model)[0]
 
 
 def updates(config, model=None):
     model = tiny_model() if model is None else model
-    both = {"adamw": two_updates_adamw, "muon": two_updates_muon}[config.kind]
-    found = both(model, Hyperparameters.of(config), random_like(model, 1), random_like(model, 2))
+    found = two_updates(config.rule, model, Hyperparameters.of(config), random_like(model, 1), random_like(model, 2))
     return flatten(found), flatten(random_like(model, 1)), flatten(random_like(model, 2)), flatten(model)
 
 
@@ -95,14 +85,46 @@ def test_a_layer_of_muon_does_not_depend_on_the_other_layers():
     np.testing.assert_allclose(layer_zero(gradients), layer_zero(changed), rtol=1e-5)
 
 
-def test_muon_equals_optax_on_a_single_matrix():
-    found, first, second, model = updates(MUON)
-    peer = optax.contrib.muon(0.02, beta=0.95, weight_decay=0.1, consistent_rms=0.2)
-    for layer in range(2):
-        weights = {"w": model[MATRIX][layer]}
-        _, state = peer.update({"w": first[MATRIX][layer]}, peer.init(weights), weights)
-        wanted, _ = peer.update({"w": second[MATRIX][layer]}, state, weights)
-        np.testing.assert_allclose(found[MATRIX][layer], wanted["w"], rtol=1e-3, atol=1e-6)
+def test_groups_that_are_named_decay_and_no_others():
+    plain = updates(attrs.evolve(ADAMW, weight_decay=0.0))[0]
+    for decayed, names in (((), set()), (("embedding", "norm"), {EMBEDDING, NORM})):
+        found, _, _, model = updates(attrs.evolve(ADAMW, decayed=decayed))
+        for name in (MATRIX, HEAD, EMBEDDING, NORM):
+            wanted = plain[name] - (0.02 * 0.1 * model[name] if name in names else 0)
+            np.testing.assert_allclose(found[name], wanted, atol=1e-7)
+
+
+class Router(eqx.Module):
+    experts: jax.Array = parameter("matrix")
+    router: jax.Array = parameter("router")
+    bias: jax.Array = parameter("bias")
+
+
+def test_routers_and_biases_move_by_adamw_beside_stacks_of_experts():
+    random = np.random.default_rng(0)
+    model, first, second = (
+        Router(*(jnp.asarray(random.standard_normal(shape, np.float32)) for shape in ((2, 3, 4, 8), (4, 3), (3,))))
+        for _ in range(3)
+    )
+    found = two_updates(MUON.rule, model, Hyperparameters.of(MUON), first, second)
+    for name, decay in (("router", 0.1), ("bias", 0.0)):
+        arrays = (np.asarray(getattr(one, name)) for one in (first, second))
+        wanted = adam_update(*arrays, 0.01, np.asarray(getattr(model, name)), decay)
+        np.testing.assert_allclose(getattr(found, name), wanted, rtol=1e-4, atol=1e-6)
+    assert found.experts.shape == (2, 3, 4, 8)
+
+
+def test_a_vector_called_a_matrix_is_refused_where_matrices_are_meant():
+    model = Router(jnp.ones(3), jnp.ones((4, 3)), jnp.ones(3))
+    with pytest.raises(ValueError, match=r"group 'matrix' has shape \(3,\), but 'muon' moves .* such as 'norm'"):
+        optimizer("muon", Hyperparameters.of(MUON)).init(model)
+    optimizer("adamw", Hyperparameters.of(ADAMW)).init(model)
+
+
+def test_an_update_without_parameters_is_refused():
+    rule = optimizer("adamw", Hyperparameters.of(ADAMW))
+    with pytest.raises(ValueError, match="needs the parameters as its third argument"):
+        rule.update(tiny_model(), rule.init(tiny_model()))
 
 
 @pytest.mark.parametrize("largest", [0.5, 1e6, float("inf")])
@@ -119,16 +141,6 @@ def test_gradients_of_zero_stay_zero():
     np.testing.assert_array_equal(clipped["a"], np.zeros(2))
 
 
-def test_the_schedule_warms_up_stays_and_decays_to_one_last_small_step():
-    factor = warmup_stable_decay(jnp.arange(20), 20, 0.2, 0.25)
-    wanted = [0.25, 0.5, 0.75, *[1] * 13, 0.8, 0.6, 0.4, 0.2]
-    np.testing.assert_allclose(factor, wanted, rtol=1e-6)
-
-
-def test_a_schedule_without_warmup_and_decay_is_constant():
-    np.testing.assert_array_equal(warmup_stable_decay(jnp.arange(7), 7, 0.0, 0.0), np.ones(7))
-
-
 def test_no_clipping_is_an_infinite_norm():
     assert float(Hyperparameters.of(attrs.evolve(ADAMW, clip=None)).clip) == float("inf")
 
@@ -136,12 +148,12 @@ def test_no_clipping_is_an_infinite_norm():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "sgd"}, "kind must be one of 'adamw', 'muon', not 'sgd'"),
+        ({"kind": "sgd"}, "kind must be one of 'adamw', 'muon', 'muonh', 'adamh', not 'sgd'"),
         ({"learning_rate": 0.0}, r"learning_rate must be a finite number above 0, not 0\.0"),
         ({"learning_rate": "high"}, "learning_rate must be a finite number above 0, not 'high'"),
         (
             {"adam_learning_rate": 0.1},
-            "adam_learning_rate only means something under kind='muon'; .*give learning_rate",
+            "adam_learning_rate only means something beside a rule for matrices; .*give learning_rate",
         ),
         (
             {"kind": "muon", "adam_learning_rate": -1.0},
@@ -152,6 +164,15 @@ def test_no_clipping_is_an_infinite_norm():
         ({"weight_decay": -0.1}, r"weight_decay must be a finite number of at least 0, not -0\.1"),
         ({"clip": 0.0}, r"clip must be a finite number above 0, not 0\.0"),
         ({"warmup": 0.7, "decay": 0.6}, r"warmup 0\.7 and decay 0\.6 overlap; their sum must be at most 1"),
+        ({"coefficients": "cubic"}, "coefficients must be one of 'quintic', 'polar_express', 'simple', not 'cubic'"),
+        ({"orthogonalization": "int8"}, "orthogonalization must be one of 'bfloat16', 'float32', not 'int8'"),
+        ({"scale": 2}, "scale must be one of 'rms', 'spectral', not 2"),
+        ({"schedule": "step"}, "schedule must be one of 'wsd', 'cosine', 'linear', 'constant', not 'step'"),
+        ({"final": 2}, "final must be a number from 0 to 1, not 2"),
+        ({"average": 1.5}, r"average must be a number from 0 to 1, not 1\.5"),
+        ({"decayed": ("gates",)}, r"decayed must be a tuple of groups, which are 'matrix', .*; not \('gates',\)"),
+        ({"branch": (3,), "schedule": "constant"}, r"branch must be \(start, length\): .* at least 1; not \(3,\)"),
+        ({"branch": (3, 4)}, "a branch needs schedule='constant', not 'wsd', and warmup_steps, not None: a warm-up"),
     ],
 )
 def test_an_impossible_optimizer_is_refused_with_what_is_possible(change, message):

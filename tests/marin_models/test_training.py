@@ -9,7 +9,7 @@ from tiny_models import ADAMW, MUON, SHORT, TINY, counting_stream, tiny_mixture
 
 from marin_models import Diverged, Mixture, OptimizerConfig, TrainingConfig, train, training, windows
 from marin_models.divergence import DivergenceGuard
-from marin_models.training import initial_model
+from marin_models.training import initial_model, loop
 
 
 def same(one, other):
@@ -53,7 +53,7 @@ def test_runs_on_threads_give_the_bits_that_they_give_alone():
 
 def test_the_length_of_compiled_chunks_changes_nothing(monkeypatch):
     ten = train(TINY, ADAMW, SHORT, tiny_mixture())
-    monkeypatch.setattr(training, "CHUNK", 4)
+    monkeypatch.setattr(loop, "CHUNK", 4)
     four = train(TINY, ADAMW, SHORT, tiny_mixture())
     np.testing.assert_array_equal(four.curve.learning_rate, ten.curve.learning_rate)
     np.testing.assert_allclose(four.curve.loss, ten.curve.loss, rtol=1e-5)
@@ -137,6 +137,15 @@ def test_the_guard_waits_for_losses_in_a_row_across_chunks():
         guard.look(8, np.array([4.0, 1.0, 1.0, 1.0]), rates)
 
 
+def test_steps_that_were_skipped_count_when_they_come_in_a_row():
+    guard = DivergenceGuard(margin=1.0, patience=3)
+    losses, rates = np.array([2.0, np.nan, np.nan, 2.0]), np.full(4, 0.5)
+    guard.look(0, losses, rates, np.isnan(losses))
+    guard.look(4, losses[[0, 1, 2, 3]], rates, np.isnan(losses))
+    with pytest.raises(Diverged, match=r"step 11: loss nan \(3 steps skipped in a row\)"):
+        guard.look(8, np.full(4, np.nan), rates, np.ones(4, bool))
+
+
 def test_a_divergence_survives_pickling():
     original = Diverged(3, 9.5, 0.1, "not finite")
     copy = pickle.loads(pickle.dumps(original))
@@ -164,6 +173,8 @@ def test_a_stream_shorter_than_a_window_is_refused_before_anything_is_compiled()
         ({"seed": -1}, "seed must be an integer of at least 0, not -1"),
         ({"z_loss": -1e-4}, r"z_loss must be a finite number of at least 0, not -0\.0001"),
         ({"divergence_margin": 0}, "divergence_margin must be a finite number above 0, not 0"),
+        ({"not_finite": "ignore"}, "not_finite must be one of 'stop', 'skip', not 'ignore'"),
+        ({"batch": 6, "micro_batches": 4}, "6 rows cannot be cut into 4 micro_batches of one size; make batch a mult"),
         ({"cross_entropy": "fast"}, "cross_entropy must be one of 'reference', 'chunked', not 'fast'"),
     ],
 )

@@ -3,11 +3,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import TINY, tiny_model
+from plain_transformer import plain_logits
+from tiny_models import TINY, perturbed, tiny_model
 
-from marin_models import TransformerConfig, transformer
+from marin_models import MixtureOfExpertsConfig, TransformerConfig, stack
 
 SHAPE = {"vocabulary": 17, "width": 8, "layers": 2, "heads": 4, "key_value_heads": 2, "feed_forward": 12}
+
+MIXTURE = MixtureOfExpertsConfig(experts=4, top_k=2, inner=3)
 
 
 def tokens(seed=0, batch=2, length=7):
@@ -19,58 +22,13 @@ def logits(model, tokens, segment_ids=None):
     return model(tokens, segment_ids)
 
 
-def norm(x, scale, epsilon=1e-6):
-    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + epsilon) * scale
-
-
-def turned(x, theta):
-    """[length, size] rotated as complex numbers."""
-    half = x.shape[-1] // 2
-    angles = np.arange(len(x))[:, None] * theta ** (-np.arange(half) / half)
-    pairs = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
-    return np.concatenate([pairs.real, pairs.imag], axis=-1)
-
-
-def plain_attention(layer, x, config):
-    size, out = config.head_size, []
-    for head in range(config.heads):
-        shared = head // (config.heads // config.key_value_heads)
-        own, common = slice(head * size, (head + 1) * size), slice(shared * size, (shared + 1) * size)
-        query = turned(norm(x @ layer.query[:, own], layer.query_norm.scale), config.rope_theta)
-        key = turned(norm(x @ layer.key[:, common], layer.key_norm.scale), config.rope_theta)
-        scores = np.where(np.tril(np.ones((len(x), len(x)))) > 0, query @ key.T / np.sqrt(size), -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        out.append(weights / weights.sum(-1, keepdims=True) @ (x @ layer.value[:, common]))
-    return np.concatenate(out, axis=-1) @ layer.output
-
-
-def plain_logits(model, row):
-    """The architecture written out in numpy, in double precision, one row and one layer at a time."""
-    model = jax.tree.map(lambda x: np.asarray(x, np.float64), model)
-    x = model.embedding[row]
-    for index in range(model.config.layers):
-        block = jax.tree.map(lambda leaf, index=index: leaf[index], model.blocks)
-        x = x + plain_attention(block.attention, norm(x, block.attention_norm.scale), model.config)
-        y, feed_forward = norm(x, block.feed_forward_norm.scale), block.feed_forward
-        gate = y @ feed_forward.gate
-        x = x + (gate / (1 + np.exp(-gate)) * (y @ feed_forward.up)) @ feed_forward.down
-    head = model.embedding.T if model.separate_head is None else model.separate_head
-    return norm(x, model.final_norm.scale) @ head
-
-
-def perturbed(model, seed=5):
-    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
-    random = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_logits_equal_the_architecture_written_out(tied):
     model = perturbed(tiny_model(config=attrs.evolve(TINY, tied_head=tied)))
     found = logits(model, tokens())
     assert found.dtype == jnp.float32
     for row, wanted in zip(found, tokens(), strict=True):
-        np.testing.assert_allclose(row, plain_logits(model, np.asarray(wanted)), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(row, plain_logits(model, np.asarray(wanted), np.zeros(7)), rtol=1e-4, atol=1e-5)
 
 
 def test_the_reference_attention_gives_the_same_logits():
@@ -98,7 +56,7 @@ def test_packed_documents_do_not_see_each_other():
 def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
     model = perturbed(tiny_model())
     unrolled = logits(model, tokens())
-    monkeypatch.setattr(transformer, "UNROLLED_LAYERS", 0)
+    monkeypatch.setattr(stack, "UNROLLED_LAYERS", 0)
     scanned = jax.jit(lambda model, tokens: model(tokens))(model, tokens())
     np.testing.assert_allclose(scanned, unrolled, rtol=1e-5, atol=1e-5)
 
@@ -149,6 +107,19 @@ def test_initial_deviations_are_the_documented_ones():
         ({"norm_epsilon": float("nan")}, "norm_epsilon must be a finite number above 0, not nan"),
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'bfloat16', not 'float16'"),
         ({"attention": "flash"}, "attention must be one of 'reference', 'folded', not 'flash'"),
+        ({"qk_norm": "layer"}, "qk_norm must be one of 'head', 'projection', 'none', not 'layer'"),
+        ({"attention_bias": 1.5}, r"attention_bias must be one of False, True, not 1\.5"),
+        ({"attention_gate": "on"}, "attention_gate must be one of False, True, not 'on'"),
+        ({"norm_gate": -1}, "norm_gate must be an integer of at least 0, not -1"),
+        ({"window": 0}, "window must be an integer of at least 1, not 0"),
+        ({"local_to_global": (0, 1)}, r"local_to_global must be two integers, .* such as \(3, 1\), not \(0, 1\)"),
+        ({"rotary_fraction": 1.5}, r"rotary_fraction must be a number from 0 to 1, not 1\.5"),
+        ({"head_size": 6, "rotary_fraction": 0.5}, "rotary_fraction 0.5 of head_size 6 is 3; rotary positions turn"),
+        ({"remat": "some"}, "remat must be one of 'none', 'full', 'save_moe', not 'some'"),
+        ({"remat": "save_moe"}, "remat 'save_moe' without mixture has nothing to save; choose 'none' or 'full'"),
+        ({"mixture": 8}, "mixture must be a MixtureOfExpertsConfig, not 8"),
+        ({"dense_layers": 1}, "dense_layers 1 without mixture; every layer is dense already, give a mixture or"),
+        ({"dense_layers": 2, "mixture": MIXTURE}, "dense_layers 2 of 2 layers leaves none to the mixture; lower it"),
         ({"tied_head": "no"}, "tied_head must be one of False, True, not 'no'"),
     ],
 )

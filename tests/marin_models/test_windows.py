@@ -34,6 +34,27 @@ def test_a_larger_batch_begins_with_the_rows_of_a_smaller_one(seed, step, batch,
     np.testing.assert_array_equal(large[:batch], small)
 
 
+def test_a_part_of_a_batch_is_the_same_rows_whoever_asks_for_it():
+    whole = windows(mixture(), seed=3, step=9, batch=8, length=5)
+    for part in (slice(0, 2), slice(2, 8), slice(7, 8)):
+        rows = windows(mixture(), seed=3, step=9, batch=8, length=5, rows=part)
+        np.testing.assert_array_equal(rows, whole[part])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        ({"a": [0, 50]}, r"offsets \['a'\] must have the names of streams \('a', 'b'\)"),
+        ({"a": [0, 50], "b": [0, 81]}, "the offsets of 'b' must rise from 0 to 80, the end of its stream"),
+        ({"a": [0, 30, 20, 50], "b": [0, 80]}, "the offsets of 'a' must rise from 0 to 50"),
+    ],
+)
+def test_borders_of_documents_that_are_not_those_of_their_streams_are_refused(offsets, message):
+    one = mixture()
+    with pytest.raises(ValueError, match=message):
+        Mixture(one.streams, one.weights, {name: np.array(each) for name, each in offsets.items()})
+
+
 def test_steps_and_seeds_give_different_windows():
     first = windows(mixture(), seed=0, step=0, batch=8, length=3)
     assert (first != windows(mixture(), seed=0, step=1, batch=8, length=3)).any()

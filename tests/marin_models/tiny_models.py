@@ -2,12 +2,21 @@
 
 import functools
 
+import attrs
+import jax
 import numpy as np
 
-from marin_models import Mixture, OptimizerConfig, TrainingConfig, TransformerConfig
+from marin_models import Mixture, MixtureOfExpertsConfig, OptimizerConfig, TrainingConfig, TransformerConfig
 from marin_models.training import initial_model
 
 TINY = TransformerConfig(vocabulary=17, width=8, layers=2, heads=4, key_value_heads=2, feed_forward=12, head_size=4)
+ROUTED = attrs.evolve(
+    TINY,
+    layers=3,
+    dense_layers=1,
+    rotary_fraction=0.5,
+    mixture=MixtureOfExpertsConfig(experts=4, top_k=2, inner=6, shared_inner=10, scale=2.5, router_z_loss=0.1),
+)
 ADAMW = OptimizerConfig("adamw", 0.02)
 MUON = OptimizerConfig("muon", 0.02, adam_learning_rate=0.01)
 SHORT = TrainingConfig(steps=13, batch=4, length=6, seed=3)
@@ -16,6 +25,12 @@ SHORT = TrainingConfig(steps=13, batch=4, length=6, seed=3)
 @functools.cache
 def tiny_model(seed=0, config=TINY):
     return initial_model(seed, config=config)
+
+
+def perturbed(model, seed=5):
+    """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
 
 
 def counting_stream(size=200, vocabulary=17):

@@ -33,22 +33,33 @@ class Items:
         Raises:
             ValueError: the bytes end too early, or are no item of the encoding.
         """
-        initial = self._take(1)[0]
-        major, short = initial >> 5, initial & 31
+        # Written for speed: nearly all items have a short argument, which needs no call.
+        at = self._at
+        try:
+            initial = self._data[at]
+        except IndexError:
+            raise self._cut_short() from None
+        self._at = at = at + 1
+        major, argument = initial >> 5, initial & 31
         if major == 7:
-            return self._simple(short)
-        argument = short if short < 24 else self._argument(short)
+            return self._simple(argument)
+        if argument >= 24:
+            argument = self._argument(argument)
+            at = self._at
         if major == tags.UNSIGNED:
             return argument
-        if major == tags.TEXT:
-            return self._take(argument).decode()
-        if major == tags.BYTES:
-            return self._take(argument)
+        if major == tags.TEXT or major == tags.BYTES:
+            end = at + argument
+            if end > len(self._data):
+                raise self._cut_short()
+            self._at = end
+            taken = self._data[at:end]
+            return taken.decode() if major == tags.TEXT else taken
         if major == tags.ARRAY:
             return [self.next() for _ in range(argument)]
-        if major == tags.TAG:
-            return self._tag(argument, self.next())
-        return self._map(argument) if major == tags.MAP else -1 - argument
+        if major == tags.MAP:
+            return self._map(argument)
+        return self._tag(argument, self.next()) if major == tags.TAG else -1 - argument
 
     def finish(self) -> None:
         """Make sure that nothing is left.
@@ -62,10 +73,13 @@ class Items:
     def _take(self, count: int) -> bytes:
         end = self._at + count
         if end > len(self._data):
-            raise ValueError(f"they end after {len(self._data)} bytes, in the middle of an item")
+            raise self._cut_short()
         taken = self._data[self._at : end]
         self._at = end
         return taken
+
+    def _cut_short(self) -> ValueError:
+        return ValueError(f"they end after {len(self._data)} bytes, in the middle of an item")
 
     def _argument(self, short: int) -> int:
         if short not in _WIDTHS:

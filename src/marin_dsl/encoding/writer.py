@@ -57,6 +57,7 @@ def encoded_text(name: str) -> bytes:
     return encode(name)
 
 
+@functools.lru_cache(maxsize=8192)  # the same few are written many times while a node is worked on
 def format_digest(digest: bytes) -> str:
     """A digest as people and records write it: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{digest.hex()}"

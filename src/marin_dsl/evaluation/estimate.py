@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 
-from marin_dsl.evaluation.events import State
+from marin_dsl.evaluation.state import State
 
 
 def remaining(state: State, now: float) -> float | None:

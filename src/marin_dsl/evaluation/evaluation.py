@@ -25,7 +25,7 @@ from marin_dsl.expression import Expression
 from marin_dsl.expression.keys import volatile_key
 from marin_dsl.expression.pickling import rebuilt
 from marin_dsl.operator import Operator
-from marin_dsl.outcome import Ok, Outcome
+from marin_dsl.outcome import FailureKind, Ok, Outcome
 from marin_dsl.planning.explanation import baseline, explain
 from marin_dsl.planning.node import Node
 from marin_dsl.planning.resolution import Resolution
@@ -165,15 +165,17 @@ class Evaluation:
 
     def _submit(self, executor: Executor, node: Node, again: Task | None = None) -> Answer | None:
         """Hand a call to the executor; a failure when its arguments are gone, or when nobody can ever run it."""
-        task, annotations = again or self._task(node), node.expression.annotations
+        annotations = node.expression.annotations
         try:
             for leaf in node.expression.leaves.values():
                 self.store.put_leaf(leaf)
             inputs = tuple(self._input(self.resolution.nodes[found.key]) for found in node.expression.references)
-            task = attrs.evolve(task, inputs=inputs)
-            executor.submit(task, resources=dict(annotations.resources), priority=annotations.priority)
         except LeafMissing as error:
-            return refuse(task, "unstorable" if isinstance(error, ContentDamaged) else "lost", error)
+            kind: FailureKind = "unstorable" if isinstance(error, ContentDamaged) else "lost"
+            return refuse(again or self._task(node, ()), kind, error)
+        task = self._task(node, inputs) if again is None else attrs.evolve(again, inputs=inputs)
+        try:
+            executor.submit(task, resources=dict(annotations.resources), priority=annotations.priority)
         except CannotRun as error:
             return refuse(task, "lost", error)
         return None
@@ -228,8 +230,7 @@ class Evaluation:
         record = answer.record
         assert record is not None
         if node.failed is not None:
-            failure = {name: getattr(node.failed, name) for name in ("kind", "exception", "message", "traceback")}
-            self.store.fail(node.call, {**record, "failure": failure})
+            self.store.fail(node.call, {**record, "failure": node.failed.record})
             return
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
@@ -243,7 +244,7 @@ class Evaluation:
             self.emit(announcements.conflict(node, f"the value {short_digest(value['digest'])}"))
         node.stored(StoredValue.from_record(visible["value"]))
 
-    def _task(self, node: Node) -> Task:
+    def _task(self, node: Node, inputs: tuple[StoredValue, ...]) -> Task:
         operator, call = node.expression.operator, node.call
         assert isinstance(operator, Operator)
         assert call is not None
@@ -251,7 +252,7 @@ class Evaluation:
             self.store,
             operator,
             node.expression.payload,
-            (),
+            inputs,
             call,
             node.title,
             self.id,

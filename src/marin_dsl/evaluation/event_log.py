@@ -9,10 +9,11 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from marin_dsl.evaluation.events import State, line_of, replay
+from marin_dsl.evaluation.events import line_of
+from marin_dsl.evaluation.state import State, replay
 from marin_dsl.store import Store, StoreUnavailable
 
 _PASSING = frozenset({"tick", "progress"})
@@ -45,7 +46,7 @@ class EventLog:
         self._timer: threading.Timer | None = None
         self._written = time.monotonic()
 
-    def append(self, event: Mapping[str, Any]) -> None:
+    def append(self, event: dict[str, Any]) -> None:
         """Take an event; a mere tick is the occasion to write what waits."""
         if self._broken:
             return

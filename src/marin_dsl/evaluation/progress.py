@@ -15,7 +15,6 @@ from rich.text import Text
 
 from marin_dsl.evaluation.estimate import remaining
 from marin_dsl.evaluation.events import (
-    Active,
     CodeDrifted,
     Conflicted,
     Drifted,
@@ -28,9 +27,9 @@ from marin_dsl.evaluation.events import (
     Same,
     Settled,
     Started,
-    State,
     event_of,
 )
+from marin_dsl.evaluation.state import Active, State
 from marin_dsl.planning import Plan
 from marin_dsl.quantities import duration, short_digest
 

@@ -22,7 +22,7 @@ from marin_dsl.operator import installed_version
 from marin_dsl.quantities import memory
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
 from marin_dsl.store.records import SCHEMA
-from marin_dsl.worker.gang import KEPT
+from marin_dsl.worker.kept import KEPT
 
 Level = Literal["good", "note", "bad"]
 
@@ -141,7 +141,7 @@ def _leftovers(root: Path) -> Check:
 
 
 def _awaited(scratch: Path) -> bool:
-    """Whether all that is in the scratch folder of a call is what a gang has left for its next attempt."""
+    """Whether all that is in the scratch folder of a call is what an attempt has left for the next one."""
     return [found.name for found in scratch.glob("*")] == [KEPT]
 
 

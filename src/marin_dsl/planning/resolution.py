@@ -344,4 +344,5 @@ def _adopt(node: Node, other: Node) -> None:
 
 def _failure(node: Node, error: Exception) -> Failed:
     kind: Any = "lost" if isinstance(error, LeafMissing) else "raised"
-    return Failed(kind, exception_name(error), exception_text(error), operator=node.title)
+    notes = tuple(map(str, getattr(error, "__notes__", ())))
+    return Failed(kind, exception_name(error), exception_text(error), operator=node.title, notes=notes)

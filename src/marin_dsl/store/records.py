@@ -7,18 +7,18 @@ import json
 import re
 from typing import Any
 
+from marin_dsl.json_bytes import json_bytes
+
 SCHEMA = 1
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _RECORD = re.compile(rb'\{"schema":(\d{1,9}),"digest":"sha256:([0-9a-f]{64})","record":(\{.*\})\}\n', re.DOTALL)
 
 
 def write_record(content: dict[str, Any], *, schema: int = SCHEMA) -> bytes:
     """The file of a record."""
-    body = _ENCODER.encode(content)
-    digest = hashlib.sha256(f"{schema}:{body}".encode("utf-8", "surrogatepass")).hexdigest()
-    text = f'{{"schema":{schema},"digest":"sha256:{digest}","record":{body}}}\n'
-    return text.encode("utf-8", "surrogatepass")
+    body = json_bytes(content, sort=True)
+    digest = hashlib.sha256(b"%d:%b" % (schema, body)).hexdigest()
+    return b'{"schema":%d,"digest":"sha256:%b","record":%b}\n' % (schema, digest.encode(), body)
 
 
 def read_record(data: bytes | None) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from marin_dsl.evaluation.durations import spelled
+from marin_dsl.worker.kept import kept_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,11 +54,8 @@ class Gang:
 
     @property
     def scratch(self) -> Path:
-        """A folder of all members, in which the next attempt at the call finds what this one left (checkpoints).
-
-        It is removed when there is a result. For an ordinary call it is `context().scratch`, which is always empty.
-        """
-        return context().scratch if self._shared is None else self._shared
+        """The folder of all members that is kept for the next attempt: `context().kept`."""
+        return context().kept if self._shared is None else self._shared
 
     def initialize(self, **settings: Any) -> None:
         """Connect the members by `jax.distributed.initialize`; before anything else is done with jax.
@@ -104,6 +102,7 @@ class Context:
         self._limit = limit
         self._deadline = math.inf if limit is None else time.monotonic() + limit
         self._closed = False
+        self._held = contextlib.ExitStack()
         self.observations: dict[str, Any] = {}
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
 
@@ -119,6 +118,21 @@ class Context:
         # Outside of an evaluation nobody closes the context: then it is removed when the process ends.
         self._remove = weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
         return folder
+
+    @functools.cached_property
+    def kept(self) -> Path:
+        """A folder in which the next attempt at the call, in this run or a later one, finds what this one left.
+
+        For checkpoints. It is removed when there is a result, and shared by the members of a gang. It lies on the disk
+        of the store; with a store in a bucket it is among the temporary files, and lasts one attempt only.
+        """
+        if self._closed:
+            raise TimedOut("the worker has let go of this call, so there is no kept folder for it any more")
+        if self.gang._shared is not None:
+            return self.gang._shared
+        if self._scratch_root is None:
+            return self.scratch
+        return self._held.enter_context(kept_folder(self._scratch_root))
 
     def log(self, text: str) -> None:
         """Say something: it is shown while running, and the last lines are kept with the result or the failure."""
@@ -162,9 +176,10 @@ class Context:
         return TimedOut(f"no result within {spelled(self._limit or 0)}, the timeout of the call")
 
     def close(self) -> None:
-        """Remove the scratch folder, if it was used, and report nothing any more."""
+        """Remove the scratch folder, if it was used, let go of the kept one, and report nothing any more."""
         self._closed = True
         self._report = lambda kind, content: None
+        self._held.close()
         if "scratch" in self.__dict__:
             self._remove()
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
-import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +16,11 @@ import attrs
 
 from marin_dsl.worker.context import KEPT_LINES, Context, Gang
 from marin_dsl.worker.isolation import Conversation, answers, own_scratch, packed_for_processes, ready
+from marin_dsl.worker.kept import kept_folder
 from marin_dsl.worker.performance import Performance, described, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import CannotRun, Emit, Task
 
-KEPT = "gang"
-"""The folder, among the scratch folders of a call, that its next attempt finds again."""
 _MOMENT = 0.5  # seconds in which it shows whether one that raises does so because another one has died
 _DYING = 5.0  # seconds that members who were killed may take to be gone
 
@@ -52,7 +47,7 @@ def perform_gang(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: 
     except CannotRun as error:
         return performed(Context(task.call), failure=described("lost", error, perform_gang))
     members: list[Conversation] = []
-    with _shared(scratch_root) as shared:
+    with kept_folder(scratch_root) as shared:
         try:
             for rank in range(size):  # all start to start before one is waited for
                 told = _told(emit, rank)
@@ -64,12 +59,6 @@ def perform_gang(task: Task, emit: Emit, redaction: Redaction, *, scratch_root: 
         finally:
             for member in members:
                 member.leave()
-
-
-def forget(scratch_root: Path | None) -> None:
-    """Remove what a gang has left for its next attempt: there will be none."""
-    if scratch_root is not None:
-        shutil.rmtree(scratch_root / KEPT, ignore_errors=True)
 
 
 def _told(emit: Emit, rank: int) -> Emit:
@@ -146,30 +135,3 @@ def _lines(members: Sequence[Conversation], decisive: Conversation) -> tuple[str
     share = max(1, KEPT_LINES // len(members))
     kept = {member: member.lines()[-(KEPT_LINES if member is decisive else share) :] for member in members}
     return tuple(f"[rank {rank}] {line}" for rank, member in enumerate(members) for line in kept[member])
-
-
-@contextlib.contextmanager
-def _shared(scratch_root: Path | None) -> Iterator[Path]:
-    """The folder of a gang, with what an earlier attempt has left, unless somebody is at work in it.
-
-    That can only be who was taken over from because it showed no sign of life: it may wake up, and must disturb nobody.
-    """
-    if scratch_root is None:
-        with tempfile.TemporaryDirectory(prefix="marin-", ignore_cleanup_errors=True) as temporary:
-            yield Path(temporary)
-        return
-    folder = scratch_root / KEPT
-    for place in (scratch_root.parent, scratch_root, folder):
-        place.mkdir(mode=0o700, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with tempfile.TemporaryDirectory(prefix="marin-", dir=scratch_root, ignore_cleanup_errors=True) as temporary:
-            yield Path(temporary)
-    else:
-        yield folder
-        with contextlib.suppress(OSError):  # what is in it, the next attempt finds there
-            folder.rmdir()
-    finally:
-        os.close(handle)

@@ -31,6 +31,7 @@ import attrs
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context, Gang
 from marin_dsl.worker.isolated import BEGINS, TAKEN, Surroundings
+from marin_dsl.worker.kept import kept_folder
 from marin_dsl.worker.performance import Cancellation, Performance, described, peak_memory, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import CannotRun, Emit, Task, packed
@@ -72,12 +73,13 @@ def perform_isolated(task: Task, emit: Emit, redaction: Redaction, *, scratch_ro
     except CannotRun as error:
         return performed(Context(task.call), failure=described("lost", error, perform_isolated))
     conversation = Conversation(task, ready().take(), emit, redaction, own_scratch(scratch_root))
-    try:
-        conversation.begin(pickled, Gang())
-        with contextlib.closing(answers([conversation])) as looks:
-            return next(filter(None, looks))[0][1]
-    finally:
-        conversation.leave()
+    with kept_folder(scratch_root) as kept:
+        try:
+            conversation.begin(pickled, Gang(shared=kept))
+            with contextlib.closing(answers([conversation])) as looks:
+                return next(filter(None, looks))[0][1]
+        finally:
+            conversation.leave()
 
 
 def packed_for_processes(task: Task, asked: str, what: str) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +101,7 @@ def perform(
             return performed(current)
         kind = "unstorable"
         what = f"the result of {task.operator.short_name}"
-        with _named(what):
-            result = _encoded_or_expression(value)
+        result = _encoded_or_expression(what, value)
         stored = _kept(task, what, result, redaction) if isinstance(result, Encoded) else None
         rows = _travelling(task, what, result, redaction) if isinstance(result, Expression) else None
         observations = _observed(task, current, redaction)
@@ -169,12 +167,19 @@ def _called(task: Task, arguments: dict[str, Any]) -> Any:
         thread.name = name  # records of later calls name it too, and an operator may have put a secret there
 
 
-def _encoded_or_expression(value: Any) -> Encoded | Expression[Any]:
+def _encoded_or_expression(what: str, value: Any) -> Encoded | Expression[Any]:
     """A result as it is kept; one with expressions in it as the expression to go on with."""
     try:
-        return encode_with_leaves(value)
-    except NoValueYet:
-        return held(value)
+        try:
+            return encode_with_leaves(value)
+        except NoValueYet:
+            return held(value)
+    except Unencodable as error:
+        raise _unstorable(what, error) from None
+
+
+def _unstorable(what: str, error: Unencodable) -> Unencodable:
+    return Unencodable(f"{what} cannot be stored: {error}")
 
 
 def _kept(task: Task, what: str, encoded: Encoded, redaction: Redaction) -> StoredValue:
@@ -206,19 +211,12 @@ def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, A
     for name, seen in current.observations.items():
         name = redaction.text(name)
         what = f"the observation `{name}` of {task.operator.short_name}"
-        with _named(what):
+        try:
             encoded = encode_with_leaves(seen)
+        except Unencodable as error:
+            raise _unstorable(what, error) from None
         found[name] = _kept(task, what, encoded, redaction).as_record()
     return found
-
-
-@contextlib.contextmanager
-def _named(what: str) -> Iterator[None]:
-    """Say of what the complaint is that something has no encoding."""
-    try:
-        yield
-    except Unencodable as error:
-        raise Unencodable(f"{what} cannot be stored: {error}") from None
 
 
 def described(kind: FailureKind, error: BaseException, function: Callable[..., Any]) -> dict[str, Any]:

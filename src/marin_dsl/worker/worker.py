@@ -20,8 +20,9 @@ from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
 from marin_dsl.worker.context import Context, entered
-from marin_dsl.worker.gang import forget, perform_gang
+from marin_dsl.worker.gang import perform_gang
 from marin_dsl.worker.isolation import perform_isolated
+from marin_dsl.worker.kept import forget
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import Answer, Emit, Task
@@ -64,16 +65,16 @@ def _execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
-    local = task.store.files.local("scratch")
-    scratch_root = local / task.call.hex() if local is not None else None
+    scratch_root = task.store.files.local(f"scratch/{task.call.hex()}")
+    over = False
     try:
         answer = _recorded(task, _performed(task, emit, scratch_root), started)
-        if answer.failed is None and task.annotations.hosts > 1:
-            forget(scratch_root)
+        over = answer.failed is None
         return answer
     finally:
-        if scratch_root is not None:
-            _remove_empty(scratch_root)
+        if scratch_root is not None and not _removed_empty(scratch_root) and over:
+            forget(scratch_root)
+            _removed_empty(scratch_root)
 
 
 def _performed(task: Task, emit: Emit, scratch_root: Path | None) -> Performance:
@@ -171,8 +172,12 @@ def _moment(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="milliseconds")
 
 
-def _remove_empty(folder: Path) -> None:
+def _removed_empty(folder: Path) -> bool:
+    """Remove a folder if it is empty; whether nothing is left of it, as when it was never made."""
     try:
         os.rmdir(folder)
+    except FileNotFoundError:
+        return True
     except OSError:
-        return  # another execution of the same call is still at work in it, or it was never made
+        return False  # another execution of the same call is still at work in it, or something is kept in it
+    return True

@@ -1,6 +1,7 @@
 """`moe`: one function, many ways to bring tokens to their experts."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,17 +13,31 @@ from jaxtyping import Array, Float
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.extent import Extent
-from marin_kernels.expert_parallel.feed_forward import ragged_dot
+from marin_kernels.expert_parallel.fixed import fixed
+from marin_kernels.expert_parallel.hierarchical import hierarchical, ring_dedup
 from marin_kernels.expert_parallel.local import local
+from marin_kernels.expert_parallel.pooled import pooled
+from marin_kernels.expert_parallel.ragged import ragged
 from marin_kernels.expert_parallel.reference import dense
 from marin_kernels.expert_parallel.ring import ring
 from marin_kernels.expert_parallel.routing import Dispatch, ExpertParallelImplementation, Experts, Routing
 from marin_kernels.expert_parallel.shard import Shard, Transport, Transported
+from marin_kernels.grouped_matmul import GroupedMatmulImplementation
+from marin_kernels.grouped_matmul import grouped_matmul as multiply
 
 TOKEN_AXES = ("replica", "data", "expert")
 """The mesh axes over which tokens are split, outermost first."""
 
-TRANSPORTS: dict[str, Transport] = {"reference": dense, "local": local, "ring": ring}
+TRANSPORTS: dict[str, Transport] = {
+    "reference": dense,
+    "local": local,
+    "ring": ring,
+    "ring_dedup": ring_dedup,
+    "fixed": fixed,
+    "pooled": pooled,
+    "ragged": ragged,
+    "hierarchical": hierarchical,
+}
 """Where a new transport is entered; its name stands in `ExpertParallelImplementation` too."""
 
 
@@ -34,7 +49,8 @@ def moe(
     implementation: ExpertParallelImplementation = "local",
     mesh: Mesh | AbstractMesh | None = None,
     capacity_factor: float | None = None,
-    grouped_matmul: str | None = None,
+    grouped_matmul: GroupedMatmulImplementation = "default",
+    shards_per_host: int | None = None,
 ) -> tuple[Float[Array, "tokens width"], Dispatch]:
     """Each token's experts, weighted and summed: ``y[t] = sum_k weights[t, k] * expert[t, k](x[t])``.
 
@@ -47,6 +63,8 @@ def moe(
         capacity_factor: room of each shard of experts, in even shares of the assignments; what has no room is dropped
             and contributes nothing, in both directions. None: nothing is dropped. `local` never drops.
         grouped_matmul: which grouped matrix product.
+        shards_per_host: neighbours on the expert axis that share a host, for `hierarchical`; None: as many as there
+            are devices in a process, over the model axis.
 
     Returns:
         The outputs, in the dtype of ``x`` (sums are fp32), and exact counts.
@@ -58,9 +76,9 @@ def moe(
     with _in_force(mesh, x):
         mesh = jax.sharding.get_abstract_mesh()
         sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-        extent = _extent(x, routing, experts, sizes, capacity_factor)
+        extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
         _check(implementation, extent, sizes, experts)
-        shard = Shard(ExpertAxis(extent.shards), extent, ragged_dot)
+        shard = Shard(ExpertAxis(extent.shards), extent, functools.partial(multiply, implementation=grouped_matmul))
         if mesh.empty:
             return _outcome(transport(x, routing, experts, shard), x, routing, {})
         return _over_mesh(transport, x, routing, experts, shard, sizes)
@@ -90,7 +108,9 @@ def _transport(implementation: str) -> Transport:
     )
 
 
-def _extent(x: Array, routing: Routing, experts: Experts, sizes: dict[str, int], factor: float | None) -> Extent:
+def _extent(
+    x: Array, routing: Routing, experts: Experts, sizes: dict[str, int], factor: float | None, lanes: int | None
+) -> Extent:
     shards = math.prod(sizes.get(axis, 1) for axis in TOKEN_AXES)
     if x.shape[0] % shards:
         raise ValueError(
@@ -98,7 +118,12 @@ def _extent(x: Array, routing: Routing, experts: Experts, sizes: dict[str, int],
             "pad them with tokens that `routing.valid` marks False"
         )
     exact = None if factor is None else Fraction(factor).limit_denominator(1000)
-    return Extent(x.shape[0] // shards, routing.experts.shape[1], experts.gate.shape[0], sizes.get("expert", 1), exact)
+    expert_shards = sizes.get("expert", 1)
+    if lanes is None:
+        lanes = math.gcd(expert_shards, max(1, jax.local_device_count() // sizes.get("model", 1)))
+    return Extent(
+        x.shape[0] // shards, routing.experts.shape[1], experts.gate.shape[0], expert_shards, exact, lanes=lanes
+    )
 
 
 def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: Experts) -> None:
@@ -117,6 +142,11 @@ def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: 
         raise ValueError(
             f"moe: {extent.experts} experts cannot be split evenly over {extent.shards} shards ({_named(sizes)}); "
             f"make the number of experts a multiple of {extent.shards}, or the expert axis smaller"
+        )
+    if extent.shards % extent.lanes:
+        raise ValueError(
+            f"moe: shards_per_host={extent.lanes} does not divide the expert axis of size {extent.shards}; "
+            "give a divisor"
         )
     if inner % parts:
         raise ValueError(

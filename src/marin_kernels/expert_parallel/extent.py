@@ -1,5 +1,6 @@
 """The sizes of one expert-parallel call: all that is known before a token is routed, in exact integers."""
 
+import math
 from fractions import Fraction
 
 import attrs
@@ -18,6 +19,7 @@ class Extent:
         shards: size of the expert axis.
         capacity_factor: room at a receiver, in units of an even share of the assignments; None: room for all.
         tile: the rows of each expert begin at a multiple of it.
+        lanes: shards of the expert axis that share a host.
     """
 
     tokens: int
@@ -26,6 +28,7 @@ class Extent:
     shards: int = 1
     capacity_factor: Fraction | None = None
     tile: int = 1
+    lanes: int = 1
 
     @property
     def assignments(self) -> int:
@@ -45,25 +48,56 @@ class Extent:
     @property
     def room(self) -> int:
         """Assignments that a shard has room for."""
-        if self.capacity_factor is None:
-            return self.most_received
-        return min(self.most_received, max(1, ceiling(self.capacity_factor * self.assignments)))
+        return self._limited(self.most_received, self.assignments)
 
     @property
     def rows(self) -> int:
-        """Rows of the buffer of one shard: room, and what aligning each expert to a tile may leave empty."""
+        """Rows of the buffer of one shard."""
+        return self.aligned(self.room)
+
+    @property
+    def cell(self) -> int:
+        """Assignments that one source sends to one expert at most, when each such pair has its own room."""
+        return self._limited(self.tokens, Fraction(self.assignments, self.experts))
+
+    @property
+    def pool(self) -> int:
+        """Assignments that one source sends to one shard at most, when each such pair has its own room."""
+        most = self.tokens * min(self.top_k, self.local_experts)
+        return self._limited(most, Fraction(self.assignments, self.shards))
+
+    def copies(self, destinations: int) -> int:
+        """Tokens that one source sends to one of so many destinations at most, each token once."""
+        return self._limited(self.tokens, self.tokens * self.hit(destinations))
+
+    def hit(self, destinations: int) -> Fraction:
+        """How probable it is that a token needs one of so many destinations, experts being equally popular.
+
+        Rounded up to thousandths: it is multiplied with counts in int32.
+        """
+        elsewhere = self.experts - self.experts // destinations
+        missed = Fraction(math.comb(elsewhere, self.top_k), math.comb(self.experts, self.top_k))
+        return Fraction(ceiling(1000 * (1 - missed)), 1000)
+
+    def aligned(self, room: int) -> int:
+        """Rows for so many assignments: what aligning each expert to a tile may leave empty is added."""
         if self.tile == 1:
-            return self.room
-        aligned = self.room + self.local_experts * (self.tile - 1)
-        return -(-aligned // self.tile) * self.tile
+            return room
+        return -(-(room + self.local_experts * (self.tile - 1)) // self.tile) * self.tile
+
+    def _limited(self, most: int, even: int | Fraction) -> int:
+        """What there is room for when an even share is ``even`` and there cannot be more than ``most``."""
+        if self.capacity_factor is None:
+            return most
+        return min(most, max(1, ceiling(self.capacity_factor * even)))
 
 
-def ceiling(value: Fraction) -> int:
+def ceiling(value: Fraction | int) -> int:
     """The smallest integer that is not below a fraction."""
     return -(-value.numerator // value.denominator)
 
 
-def share(count: Int[Array, ""], factor: Fraction) -> Int[Array, ""]:
+def share(count: Int[Array, "*shape"], factor: Fraction) -> Int[Array, "*shape"]:
     """``ceil(count * factor)`` in exact int32 arithmetic, where floating point could be a row off.
 
     Raises:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.expert_parallel.routing import Experts
+from marin_kernels.expert_parallel.saved import DISPATCHED, GATED, RAISED
 
 GroupedMatmul = Callable[[Array, Array, Array], Array]
 """``(rows [rows in], matrices [groups in out], sizes [groups]) -> [rows out]``; zero behind the last group."""
@@ -20,15 +21,7 @@ def expert_feed_forward(
 ) -> Float[Array, "rows width"]:
     """``(silu(x @ gate) * (x @ up)) @ down`` with the matrices of each row's expert; zero behind the last expert."""
     gate, up, down = (matrix.astype(rows.dtype) for matrix in experts)
-    hidden = jax.nn.silu(multiply(rows, gate, sizes)) * multiply(rows, up, sizes)
+    rows = checkpoint_name(rows, DISPATCHED)
+    gated, raised = multiply(rows, gate, sizes), multiply(rows, up, sizes)
+    hidden = jax.nn.silu(checkpoint_name(gated, GATED)) * checkpoint_name(raised, RAISED)
     return multiply(hidden, down, sizes)
-
-
-def ragged_dot(
-    rows: Float[Array, "rows inner"],
-    matrices: Float[Array, "groups inner outer"],
-    sizes: Int[Array, " groups"],
-) -> Float[Array, "rows outer"]:
-    """The grouped matrix product that JAX has; slow on a CPU."""
-    product = jax.lax.ragged_dot(rows, matrices, sizes, preferred_element_type=jnp.float32)
-    return product.astype(rows.dtype)

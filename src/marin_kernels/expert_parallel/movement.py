@@ -6,7 +6,10 @@ which rows it went. ``NOWHERE`` in either is a row of zeros, which passes no gra
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
+
+from marin_kernels.expert_parallel.saved import RECEIVED
 
 NOWHERE = -1
 
@@ -55,6 +58,7 @@ def gather_sum(
 ) -> Float[Array, "tokens width"]:
     """Sum of each token's rows, weighted, in fp32."""
     total = jnp.zeros((places.shape[0], rows.shape[1]), jnp.float32)
+    weights = None if weights is None else jnp.where(places == NOWHERE, 0, weights)  # padding may weigh NaN
     for k in range(places.shape[1]):
         row = take(rows, places[:, k]).astype(jnp.float32)
         total += row if weights is None else row * weights[:, k, None].astype(jnp.float32)
@@ -80,6 +84,7 @@ def collect(
 
 
 def _collect_forward(rows, weights, places, origin):
+    rows = checkpoint_name(rows, RECEIVED)
     return gather_sum(rows, places, weights), (rows, weights, places, origin)
 
 

@@ -5,6 +5,7 @@ home of tokens, a receiver is a shard as the home of experts. Within a source, t
 by token; those of the lowest ranks are kept.
 """
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import jax
@@ -55,6 +56,14 @@ def sort_assignments(
     return Assignments(experts, places, order, places - bounds[experts], jnp.diff(bounds), bounds[:-1])
 
 
+def count_assignments(
+    experts: Int[Array, "tokens top_k"], counted: Bool[Array, "tokens #top_k"] | None, count: int
+) -> Int[Array, " experts"]:
+    """Assignments to each expert."""
+    hits = experts[..., None] == jnp.arange(count, dtype=jnp.int32)
+    return jnp.sum(hits if counted is None else hits & counted[..., None], (0, 1), dtype=jnp.int32)
+
+
 def waterfill(demand: Int[Array, "*pools members"], room: Int[Array, "*#pools"]) -> Int[Array, "*pools members"]:
     """Share the room of each pool among its members, one each in turn until it is used up.
 
@@ -103,7 +112,7 @@ def plan_receivers(sent: Int[Array, "shards experts"], extent: Extent) -> Plan:
     With a capacity factor, the room of a receiver follows the real assignments, so padding changes nothing.
     """
     sent = sent.astype(jnp.int32)
-    return _laid_out(sent, _fair(sent, extent), extent)
+    return lay_out(sent, _fair(sent, extent), extent)
 
 
 def _fair(sent: Array, extent: Extent) -> Array:
@@ -112,15 +121,20 @@ def _fair(sent: Array, extent: Extent) -> Array:
     return waterfill(sent.T, granted.reshape(-1)).T
 
 
-def room(real: Int[Array, ""], extent: Extent) -> Int[Array, ""]:
+def room(real: Int[Array, "*shape"], extent: Extent) -> Int[Array, "*shape"]:
     """Assignments that each receiver has room for, when so many are real over all sources."""
-    most = jnp.int32(extent.room)
+    return limit(real, extent.room, Fraction(1, extent.shards), extent)
+
+
+def limit(real: Int[Array, "*shape"], most: int, even: Fraction, extent: Extent) -> Int[Array, "*shape"]:
+    """Room that follows what is real: the capacity factor times a share ``even`` of it, in ``[1, most]``."""
     if extent.capacity_factor is None:
-        return most
-    return jnp.minimum(most, jnp.maximum(1, share(real, extent.capacity_factor / extent.shards)))
+        return jnp.full_like(real, most)
+    return jnp.clip(share(real, extent.capacity_factor * even), 1, most)
 
 
-def _laid_out(sent: Array, kept: Array, extent: Extent) -> Plan:
+def lay_out(sent: Int[Array, "shards experts"], kept: Int[Array, "shards experts"], extent: Extent) -> Plan:
+    """Where the kept assignments lie at their receivers."""
     totals = kept.sum(0, dtype=jnp.int32)
     sizes = -(-totals // extent.tile) * extent.tile
     starts = exclusive_sum(sizes.reshape(extent.shards, -1)).reshape(-1)

@@ -30,6 +30,7 @@ def reference(
     shares = jnp.sum(jnp.where(kept, routing.weights[..., None].astype(jnp.float32), 0), axis=1)
     gate, up, down = (matrix.astype(jnp.float32) for matrix in experts)
     tokens = x.astype(jnp.float32)
+    tokens = tokens if routing.valid is None else jnp.where(routing.valid[:, None], tokens, 0)
     hidden = jax.nn.silu(_product("td,edi->tei", tokens, gate)) * _product("td,edi->tei", tokens, up)
     return _product("te,ted->td", shares, _product("tei,eid->ted", hidden, down))
 
@@ -46,4 +47,4 @@ def dense(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, s
     keep = addresses(plan, assignments, axis.index(), extent) >= 0
     gathered = Experts(*(axis.all_gather(matrix).reshape(-1, *matrix.shape[1:]) for matrix in experts))
     output = reference(x, routing, gathered, keep)
-    return transported(output, assignments, plan, axis.index())
+    return transported(output, assignments.counts, plan, axis.index())

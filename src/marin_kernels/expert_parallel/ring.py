@@ -28,4 +28,4 @@ def ring(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, sh
     rows = spread(tokens, token_of(origin, extent.top_k), places)
     rows = expert_feed_forward(rows, local_sizes(plan, axis.index(), extent), experts, shard.multiply)
     partial = collect(rows, weights, places, origin).reshape(extent.shards, *x.shape)
-    return transported(axis.reduce_scatter(partial, x.dtype), assignments, plan, axis.index())
+    return transported(axis.reduce_scatter(partial, x.dtype), assignments.counts, plan, axis.index())

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.extent import Extent
 from marin_kernels.expert_parallel.feed_forward import GroupedMatmul
-from marin_kernels.expert_parallel.planner import Assignments, Plan
+from marin_kernels.expert_parallel.planner import Plan
 from marin_kernels.expert_parallel.routing import Experts, Routing
 
 
@@ -55,9 +55,9 @@ def real_tokens(routing: Routing) -> Bool[Array, "tokens 1"] | None:
 
 
 def transported(
-    output: Float[Array, "tokens width"], assignments: Assignments, plan: Plan, source: Int[Array, ""]
+    output: Float[Array, "tokens width"], counts: Int[Array, " experts"], plan: Plan, source: Int[Array, ""]
 ) -> Transported:
     """A transport's result, with what its plan drops of one source's assignments."""
-    sender = jnp.sum(assignments.counts - plan.sent[source], dtype=jnp.int32)
+    sender = jnp.sum(counts - plan.sent[source], dtype=jnp.int32)
     receiver = jnp.sum(plan.sent[source] - plan.kept[source], dtype=jnp.int32)
-    return Transported(output, assignments.counts, sender, receiver)
+    return Transported(output, counts, sender, receiver)

@@ -84,7 +84,7 @@ def test_what_was_left_behind_is_found_and_can_be_removed_as_the_advice_says(eva
 
 def test_what_a_gang_keeps_for_its_next_attempt_is_not_left_behind(evaluated):
     scratch = Path(".marin/scratch/abc")
-    (scratch / "gang").mkdir(parents=True)
+    (scratch / "kept").mkdir(parents=True)
     before = time.time() - 100_000
     os.utime(scratch, (before, before))
     assert level("leftovers", 0)["level"] == "good"

@@ -31,6 +31,7 @@ from marin_dsl import (
 )
 from marin_dsl.labels import LabelConflict
 from marin_dsl.store import StoreUnavailable
+from tests.marin_dsl.runs import Watcher
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +42,6 @@ def _quick_environment(monkeypatch):
 @pytest.fixture
 def store(tmp_path) -> Store:
     return Store(tmp_path / "store")
-
-
-class Watcher(list):
-    def __call__(self, event):
-        self.append(event)
-
-    def titles(self, *kinds):
-        return [found["title"] for found in self if found["event"] in kinds]
-
-    def of(self, kind):
-        return next((found for found in self if found["event"] == kind), None)
 
 
 def run(*roots, store, **settings):
@@ -88,7 +78,7 @@ def test_one_root_gives_an_outcome_and_several_or_a_grid_give_a_tuple(store):
     runs = grid(lr=[0.1, 5.0], seed=[0, 1])(lambda lr, seed: train(corpus("a"), lr=lr, seed=seed))
     outcomes, watcher = run(runs, store=store)
     assert [type(outcome) for outcome in outcomes] == [Ok, Ok, Failed, Failed]
-    assert watcher.of("finished")["ran"] == 4
+    assert watcher.ran == 4
     assert run(store=store)[0] == ()
 
 
@@ -115,7 +105,7 @@ def test_a_chain_of_projections_passes_a_large_array_on(store):
     found, watcher = run(double(made), double(double(made)[:10]), store=store)
     assert found[0].value.tolist() == [1.0] * 20_000
     assert found[1].value.tolist() == [2.0] * 10
-    assert watcher.of("finished")["ran"] == 3
+    assert watcher.ran == 3
 
 
 def test_a_key_that_is_not_there_is_a_failure_of_that_node_only(store):
@@ -214,8 +204,8 @@ def test_changing_a_leaf_runs_its_ancestors_and_says_why(store):
     ]
     _, watcher = run(experiment(0.2), store=store)
     assert watcher.titles("running")[0] == "train(lr=0.2, seed=0)"
-    assert watcher.of("finished")["ran"] == 2
-    reasons = store.last(f"runs/{watcher.of('planned')['run']}/start")["reasons"]
+    assert watcher.ran == 2
+    reasons = store.last(f"runs/{watcher.of('planned')[0]['run']}/start")["reasons"]
     assert "lr 0.1 → 0.2" in reasons.values()
 
 
@@ -246,47 +236,47 @@ def experiment(lr: float, name: str = "1.0"):
 
 def test_a_changed_recipe_under_a_label_is_reported_and_the_label_stays_until_accepted(store):
     _, watcher = run(experiment(0.1), store=store)
-    assert watcher.of("drift") is None
+    assert watcher.of("drift") == []
     outcome, watcher = run(experiment(0.2), store=store)
     assert outcome.value["loss"] == 0.2
-    assert watcher.of("drift")["label"] == "first-model@1.0"
-    assert watcher.of("drift")["lines"] == ["train(lr=0.2, seed=0): lr 0.1 → 0.2"]
+    assert watcher.of("drift")[0]["label"] == "first-model@1.0"
+    assert watcher.of("drift")[0]["lines"] == ["train(lr=0.2, seed=0): lr 0.1 → 0.2"]
     _, watcher = run(experiment(0.2), store=store)
-    assert watcher.of("drift") is not None, "it is said each time until somebody decides"
-    assert watcher.of("finished")["ran"] == 0
+    assert watcher.of("drift"), "it is said each time until somebody decides"
+    assert watcher.ran == 0
     _, watcher = run(experiment(0.2), store=store, drift="accept")
-    assert watcher.of("drift") is None
+    assert watcher.of("drift") == []
     _, watcher = run(experiment(0.2), store=store)
-    assert watcher.of("drift") is None
+    assert watcher.of("drift") == []
     _, watcher = run(experiment(0.1), store=store)
-    assert watcher.of("drift")["lines"] == ["train(lr=0.1, seed=0): lr 0.2 → 0.1"]
+    assert watcher.of("drift")[0]["lines"] == ["train(lr=0.1, seed=0): lr 0.2 → 0.1"]
 
 
 def test_a_version_that_ends_in_dev_moves_by_itself(store):
     run(experiment(0.1, "1.0dev"), store=store)
     _, watcher = run(experiment(0.2, "1.0dev"), store=store)
-    assert watcher.of("drift") is None
+    assert watcher.of("drift") == []
 
 
 def test_a_failed_root_moves_no_label(store):
     run(experiment(0.1), store=store)
     run(experiment(5.0), store=store, drift="accept")
     _, watcher = run(experiment(0.2), store=store)
-    assert watcher.of("drift")["lines"] == ["train(lr=0.2, seed=0): lr 0.1 → 0.2"]
+    assert watcher.of("drift")[0]["lines"] == ["train(lr=0.2, seed=0): lr 0.1 → 0.2"]
 
 
 def test_a_drift_of_many_leaves_prints_twenty_lines(store):
     run(table([corpus(str(n)) for n in range(50)]).named("many", "1"), store=store)
     _, watcher = run(table([corpus(str(n)) for n in range(50, 100)]).named("many", "1"), store=store)
-    assert len(watcher.of("drift")["lines"]) == 21
-    assert watcher.of("drift")["lines"][-1] == "… and 30 more"
+    assert len(watcher.of("drift")[0]["lines"]) == 21
+    assert watcher.of("drift")[0]["lines"][-1] == "… and 30 more"
 
 
 def test_a_drift_of_an_inline_root_is_told(store):
     run(train("a", lr=0.1), train("a", lr=0.2), store=store)
     run(train("a", lr=0.1)["loss"].named("loss", "1"), store=store)
     _, watcher = run(train("a", lr=0.2)["loss"].named("loss", "1"), store=store)
-    assert watcher.of("drift")["lines"] == ["train(text='a', lr=0.2, seed=0): lr 0.1 → 0.2"]
+    assert watcher.of("drift")[0]["lines"] == ["train(text='a', lr=0.2, seed=0): lr 0.1 → 0.2"]
 
 
 @pytest.mark.parametrize(
@@ -311,8 +301,8 @@ def test_failures_are_kept_on_request(store):
     run(train("x", lr=5.0), store=store)
     outcome, watcher = run(train("x", lr=5.0), store=store, keep_failures=True)
     assert outcome.message == "diverged at lr 5.0"
-    assert watcher.of("finished")["ran"] == 0
-    assert watcher.of("failed")["how"] == "kept"
+    assert watcher.ran == 0
+    assert watcher.of("failed")[0]["how"] == "kept"
     outcome, watcher = run(table([train("x", lr=5.0)]), store=store, keep_failures=True)
     assert isinstance(outcome, Skipped)
     assert "diverged at lr 5.0" in outcome.summary
@@ -336,7 +326,7 @@ def test_a_store_in_which_nothing_can_be_written_is_one_message_before_anything_
 
 def test_the_event_log_and_the_end_of_a_run_are_recorded(store):
     _, watcher = run(table([train("x", lr=5.0), corpus("a")]), corpus("b"), store=store)
-    identity = watcher.of("planned")["run"]
+    identity = watcher.of("planned")[0]["run"]
     end = store.last(f"runs/{identity}/end")
     assert end["counts"] == {"served": 0, "run": 3, "kept": 0, "skipped": 1, "open": 0}
     assert sorted(end["outcomes"].values()) == ["Ok", "Skipped"]
@@ -450,14 +440,14 @@ def test_what_failed_under_a_committed_root_is_tried_again_unless_failures_are_k
     root = count([attempt(read(str(mended))), attempt(read(__file__))]).named("count", "1.0")
     store = tmp_path / "store"
     outcome, first = run(root, store=store)
-    assert (outcome.value, first.of("finished")["ran"]) == (1, 3)
+    assert (outcome.value, first.ran) == (1, 3)
     kept = run(root, store=store, keep_failures=True)[1]
-    assert kept.of("finished")["ran"] == 0
+    assert kept.ran == 0
     again = run(root, store=store)[1]
-    assert again.of("finished")["ran"] == 1
-    planned = again.of("planned")["plan"]
+    assert again.ran == 1
+    planned = again.of("planned")[0]["plan"]
     assert "tried again: it failed with FileNotFoundError" in planned.reasons.values()
     mended.write_text("now it is there")
     outcome, healed = run(root, store=store)
-    assert (outcome.value, healed.of("finished")["ran"]) == (2, 2)
-    assert run(root, store=store)[1].of("finished")["ran"] == 0
+    assert (outcome.value, healed.ran) == (2, 2)
+    assert run(root, store=store)[1].ran == 0

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from marin_dsl import Store, evaluate, op
 from marin_dsl.command_line import main
+from tests.marin_dsl.runs import Watcher
 
 _values = itertools.count()
 
@@ -36,15 +37,6 @@ def returning(n: int):
 @op(version="1")
 def pair(a, b) -> list:
     return [a, b]
-
-
-class Watcher(list):
-    """The events of an evaluation."""
-
-    __call__ = list.append
-
-    def of(self, kind: str) -> list[dict]:
-        return [found for found in self if found["event"] == kind]
 
 
 def run(expression, store, **settings):

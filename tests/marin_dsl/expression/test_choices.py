@@ -6,10 +6,25 @@ import subprocess
 import sys
 import textwrap
 
+import attrs
 import numpy as np
 import pytest
 
-from marin_dsl import Failed, Ok, Skipped, Store, at_least, attempt, evaluate, grid, op, plan, replicate, when
+from marin_dsl import (
+    Failed,
+    Ok,
+    Skipped,
+    Store,
+    at_least,
+    attempt,
+    encodable,
+    evaluate,
+    grid,
+    op,
+    plan,
+    replicate,
+    when,
+)
 from marin_dsl.operator.signature import WrongCall
 from tests.marin_dsl.runs import Ran, run
 
@@ -387,3 +402,18 @@ def test_a_script_that_recurses_runs_in_processes(tmp_path):
 def test_the_outcome_of_every_root_is_there_whatever_is_found_on_the_way(tmp_path):
     outcomes = evaluate(count(2), fails_inside(1), when(count(1), nested(1)["sum"], 0), store=tmp_path, debug=True)
     assert [type(outcome) for outcome in outcomes] == [Ok, Skipped, Ok]
+
+
+@encodable(name="choices:Touchy")
+@attrs.frozen
+class Touchy:
+    """Cannot be added to anything."""
+
+    def __radd__(self, other):
+        error = ValueError("no")
+        error.add_note("ask for less")
+        raise error
+
+
+def test_notes_on_an_exception_stay_with_the_failure_of_an_inline_node(tmp_path):
+    assert run(same(1) + Touchy(), tmp_path).notes == ("ask for less",)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from marin_dsl import context
-from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context, entered
+from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context, TimedOut, entered
 
 
 def test_scratch_is_an_empty_private_folder_that_goes_with_the_execution(tmp_path):
@@ -76,6 +76,31 @@ def test_outside_of_an_evaluation_scratch_stays_while_the_process_runs_and_goes_
     place = Path(done.stdout.strip())
     assert place.parent == tmp_path
     assert not place.exists()
+
+
+def test_what_is_kept_is_private_while_somebody_is_at_work_in_it_and_stays_afterwards(tmp_path):
+    with entered(Context(b"call", scratch_root=tmp_path / "call")) as current:
+        (current.kept / "checkpoint").touch()
+        other = Context(b"call", scratch_root=tmp_path / "call")
+        assert list(other.kept.iterdir()) == []
+        other.close()
+    again = Context(b"call", scratch_root=tmp_path / "call")
+    assert [path.name for path in again.kept.iterdir()] == ["checkpoint"]
+    again.close()
+    with pytest.raises(TimedOut, match="let go of this call, so there is no kept folder for it any more"):
+        Context.kept.func(again)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
+        "call",
+        "call/kept",
+        "call/kept/checkpoint",
+    ]
+
+
+def test_without_a_disk_for_it_what_is_kept_goes_with_the_scratch_folder():
+    current = Context(b"call")
+    assert current.kept == current.scratch
+    current.close()
+    assert not current.kept.exists()
 
 
 def test_contexts_nest_and_the_outer_one_comes_back():

@@ -123,7 +123,7 @@ def test_what_a_gang_has_kept_is_there_in_a_later_run_too(tmp_path):
 def test_a_gang_disturbs_nobody_who_is_still_at_work_in_what_was_kept(tmp_path):
     expression = gang("resume", str(tmp_path)).with_(retries=0)
     assert run(expression, tmp_path).kind == "killed"
-    (kept,) = tmp_path.glob("store/scratch/*/gang")
+    (kept,) = tmp_path.glob("store/scratch/*/kept")
     before = sorted(path.name for path in kept.iterdir())
     handle = os.open(kept, os.O_RDONLY)
     try:

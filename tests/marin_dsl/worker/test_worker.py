@@ -179,6 +179,25 @@ def test_scratch_is_empty_private_and_gone_afterwards_and_files_of_it_are_kept(s
 
 
 @op(version="1")
+def counting_attempts(until: int) -> int:
+    kept = context().kept
+    assert kept is context().kept is context().gang.scratch
+    attempts = len(list(kept.iterdir())) + 1
+    (kept / str(attempts)).touch()
+    if attempts < until:
+        raise ValueError(f"attempt {attempts}")
+    return attempts
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_what_an_attempt_keeps_the_next_one_finds_until_there_is_a_result(store, tmp_path, isolate):
+    expression = counting_attempts(3).with_(isolate=isolate)
+    assert [run(expression, store).message for _ in range(2)] == ["attempt 1", "attempt 2"]
+    assert run(expression.with_(isolate=not isolate), store).value == 3
+    assert list((tmp_path / "store" / "scratch").iterdir()) == []
+
+
+@op(version="1")
 def drawing(n: int) -> list:
     return context().rng().random(n).tolist()
 

@@ -1,0 +1,105 @@
+"""How fast models are trained, beside their peers on the same machine in the same run.
+
+Each row is a ratio of medians of interleaved measurements, beside its goal; exits with 1 when a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import optax
+from optax.contrib import MuonDimensionNumbers
+
+from marin_models import OptimizerConfig, Transformer, TransformerConfig, parameter_groups
+from marin_models.newton_schulz import COEFFICIENTS
+from marin_models.optimizers import Hyperparameters, optimizer
+
+DENSE = TransformerConfig(vocabulary=4096, width=256, layers=4, heads=4, key_value_heads=4, feed_forward=704)
+
+
+class Row(NamedTuple):
+    """One line of the table: a ratio, and whether it must be at most or at least its goal (None: only told)."""
+
+    name: str
+    ratio: float
+    goal: float | None
+    at_most: bool = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the goal is reached."""
+        return self.goal is None or (self.ratio <= self.goal if self.at_most else self.ratio >= self.goal)
+
+    def __str__(self) -> str:
+        goal = "" if self.goal is None else f"{'≤' if self.at_most else '≥'} {self.goal:g}"
+        return f"{self.name:<64}{self.ratio:7.2f}×   {goal:<8}{'' if self.kept else 'MISSED'}"
+
+
+def medians(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each side, measured in turns after one unmeasured call."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for run in sides.values():
+        jax.block_until_ready(run())
+    for _ in range(repeats):
+        for name, run in sides.items():
+            began = time.perf_counter()
+            jax.block_until_ready(run())
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def muon_rows(repeats: int) -> list[Row]:
+    """An optimizer step on the dense model: ours in bf16 (the default) and fp32, beside optax in fp32."""
+    model = jax.jit(lambda: Transformer(DENSE, key=jax.random.key(0)))()
+    gradients = jax.tree.map(lambda x: jax.random.normal(jax.random.key(x.size), x.shape), model)
+
+    def dimensions(parameters: Transformer) -> Transformer:
+        numbers = {"matrix": MuonDimensionNumbers(-2, -1)}
+        return jax.tree.map(numbers.get, parameter_groups(parameters))
+
+    peer = optax.contrib.muon(
+        0.02, COEFFICIENTS["quintic"], weight_decay=0.1, muon_weight_dimension_numbers=dimensions, consistent_rms=0.2
+    )
+
+    def ours(dtype: str) -> optax.GradientTransformation:
+        config = OptimizerConfig("muon", 0.02, orthogonalization=dtype)
+        return optimizer(config.rule, Hyperparameters.of(config))
+
+    def step(rule: optax.GradientTransformation) -> Callable[[], object]:
+        update, state = jax.jit(rule.update), rule.init(model)
+        return lambda: update(gradients, state, model)
+
+    rules = {"optax": peer, "bfloat16": ours("bfloat16"), "float32": ours("float32")}
+    found = medians({name: step(rule) for name, rule in rules.items()}, repeats)
+    return [
+        Row("Muon step beside optax.contrib.muon, bf16 products (default)", found["bfloat16"] / found["optax"], 0.7),
+        Row("Muon step beside optax.contrib.muon, fp32, same to 1e-5", found["float32"] / found["optax"], None),
+    ]
+
+
+ROWS: dict[str, Callable[[int], list[Row]]] = {"muon": muon_rows}
+
+
+def main() -> int:
+    """Print the table; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which rows, of {', '.join(ROWS)}; all unless given")
+    parser.add_argument("--repeats", type=int, default=9)
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(ROWS))
+    if unknown:
+        parser.error(f"no rows named {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    rows = [row for name in arguments.names or ROWS for row in ROWS[name](arguments.repeats)]
+    print(f"{jax.devices()[0].platform}, {jax.device_count()} device(s), jax {jax.__version__}")
+    print(*rows, sep="\n")
+    return int(not all(row.kept for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
