@@ -11,6 +11,7 @@ from marin_dsl import context, encodable, op
 from marin_models import (
     Checkpoints,
     Mixture,
+    MixtureOfExpertsConfig,
     OptimizerConfig,
     Timing,
     TrainingConfig,
@@ -23,7 +24,7 @@ from marin_models import train as train_model
 
 CHECKPOINT_SECONDS = 60.0  # what a killed run loses at most, about
 
-for _config in (TransformerConfig, OptimizerConfig, TrainingConfig):
+for _config in (MixtureOfExpertsConfig, TransformerConfig, OptimizerConfig, TrainingConfig):
     encodable(name=f"marin:{_config.__name__}")(_config)
 
 

@@ -117,7 +117,7 @@ def _chunks(
     clock = _Clock(record.seconds())
     for span in spans:
         state, found = jax.block_until_ready(step(state, batches(span), len(span)))
-        metrics: StepMetrics = jax.tree.map(lambda values, count=len(span): np.asarray(values)[:count], found)
+        metrics = first_of(found, len(span))
         record.add_steps(metrics, clock.spread(len(span)))
         guard.look(span.start, metrics.loss, metrics.learning_rate, metrics.skipped)
         yield span.stop, state, float(metrics.loss[-1])
@@ -139,6 +139,11 @@ def described_run(
     found |= {f"tokens of {name}": len(stream) for name, stream in mixture.streams.items()}
     found |= {f"weight of {name}": weight for name, weight in mixture.weights.items()}
     return json.loads(json.dumps(found))
+
+
+def first_of(metrics: StepMetrics, count: int) -> StepMetrics:
+    """The metrics of the first so many steps, in memory of the host."""
+    return jax.tree.map(lambda values: np.asarray(values)[:count], metrics)
 
 
 class _Clock:

@@ -50,6 +50,6 @@ def mean_cross_entropy(
     arguments = (spec(BATCH, None, None), spec(None, None), rows, rows, spec(), spec())
     # Carries of the kernel's loops begin as constants, the same on all devices, which the check would refuse.
     shards = jax.shard_map(of_shard, in_specs=arguments, out_specs=spec(BATCH), check_vma=False)
-    rows_of = (put(targets, BATCH, None), put(weights, BATCH, None))
-    found = shards(hidden, put(head, None, None), *rows_of, jnp.asarray(z_loss), total)
+    split = (put(targets, BATCH, None), put(weights, BATCH, None))
+    found = shards(hidden, put(head, None, None), *split, jnp.asarray(z_loss, jnp.float32), total)
     return jax.tree.map(jnp.sum, found)
