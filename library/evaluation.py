@@ -1,6 +1,6 @@
 """How well a trained model, or a baseline, writes held-out documents; and what a model writes itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from library.token_store import TokenStore, open_token_store
 from library.tokenizers import Tokenizer
 from library.training import Run
 from marin_dsl import context, op
-from marin_models import document_bits, forward_flops_per_token, generate
+from marin_models import Stops, document_bits, forward_flops_per_token, generate_batch
 
 Baseline = Literal["uniform", "unigram", "bigram", "zlib", "lzma"]
 BASELINES: tuple[Baseline, ...] = ("uniform", "unigram", "bigram", "zlib", "lzma")
@@ -42,6 +42,7 @@ def held_out_bits(run: Run, stores: Mapping[str, TokenStore], *, length: int) ->
             documents,
             length=length,
             start_token=store.end_of_document,
+            bias=run.router_bias,
             check=current.check,
         )
     current.observe("flops", float(forward_flops_per_token(run.model, length)) * tokens)
@@ -86,6 +87,7 @@ def continuation(
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
+    stop: Sequence[str] = (),
 ) -> str:
     """What a trained model writes after a prompt.
 
@@ -97,7 +99,19 @@ def continuation(
         temperature: 0 for the most likely token each time.
         top_p: sample only from the most likely tokens that together have this probability.
         seed: of the samples.
+        stop: texts that end it; the first one met and what follows are left out.
     """
     start = np.concatenate([[tokenizer.end_of_document], tokenizer.encode(prompt)]).astype(np.int32)
-    written = generate(run.model, run.parameters, start, tokens, temperature=temperature, top_p=top_p, seed=seed)
-    return tokenizer.decode(written)
+    [written] = generate_batch(
+        run.model,
+        run.parameters,
+        [start],
+        tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        bias=run.router_bias,
+        stops=Stops(strings=stop, decode=tokenizer.decode),
+    )
+    text = tokenizer.decode(written.tokens)
+    return text[: text.index(written.stop)] if isinstance(written.stop, str) else text

@@ -11,6 +11,7 @@ from marin_dsl import context, encodable, op
 from marin_models import (
     Checkpoints,
     Mixture,
+    MixtureOfExpertsConfig,
     OptimizerConfig,
     Timing,
     TrainingConfig,
@@ -23,7 +24,7 @@ from marin_models import train as train_model
 
 CHECKPOINT_SECONDS = 60.0  # what a killed run loses at most, about
 
-for _config in (TransformerConfig, OptimizerConfig, TrainingConfig):
+for _config in (MixtureOfExpertsConfig, TransformerConfig, OptimizerConfig, TrainingConfig):
     encodable(name=f"marin:{_config.__name__}")(_config)
 
 
@@ -35,6 +36,8 @@ class Run:
     Attributes:
         model: shape of the model.
         parameters: by dotted name, fp32.
+        router_bias: the balancing bias in force at the end, fp32 of shape [routed layers, experts]; None: balancing
+            moves none.
         step: 1-based optimizer step of each point, int64 of shape [steps].
         tokens: tokens predicted up to each point, int64 of shape [steps].
         loss: cross-entropy of each step's batch in nats per token, fp32 of shape [steps].
@@ -49,6 +52,7 @@ class Run:
 
     model: TransformerConfig
     parameters: dict[str, np.ndarray]
+    router_bias: np.ndarray | None
     step: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
@@ -120,6 +124,7 @@ def train(
     return Run(
         model=model,
         parameters=trained.parameters,
+        router_bias=trained.router_bias,
         step=curve.step,
         tokens=curve.tokens,
         loss=curve.loss,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from marin_kernels import token_cross_entropy
+from marin_models.mesh import BATCH, axis_sizes, put, spec
 from marin_models.parameters import unflatten
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
@@ -38,6 +39,7 @@ def document_bits(
     start_token: int | None = None,
     stride: int | None = None,
     batch: int = 32,
+    bias: Float[np.ndarray | Array, "layers experts"] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Float[np.ndarray, " documents"]:
     """Bits of each document under the model; divided by its bytes: bits per byte.
@@ -55,6 +57,7 @@ def document_bits(
         stride: tokens scored per window after a document's first; ``length // 2`` unless given.
             ``length``: windows do not overlap, which is twice as fast and a little pessimistic.
         batch: windows scored at once.
+        bias: of the routers, in force; None: zeros.
         check: called after every batch; whatever it raises ends the evaluation.
 
     Returns:
@@ -81,7 +84,7 @@ def document_bits(
     for begin in range(0, len(work.tokens), batch):
         tokens, scored, document = (part[begin : begin + batch] for part in work)
         missing = ((0, batch - len(tokens)), (0, 0))
-        nats = _window_nats(model, np.pad(tokens, missing), np.pad(scored, missing))
+        nats = _window_nats(model, np.pad(tokens, missing), np.pad(scored, missing), bias)
         np.add.at(bits, document, np.asarray(nats, np.float64)[: len(tokens)] / math.log(2))
         if check is not None:
             check()
@@ -132,12 +135,19 @@ def held_out_windows(
     return np.stack([stream[start : start + length + 1] for start in starts]).astype(np.int32)
 
 
-def window_loss(model: Transformer, tokens: Int[np.ndarray, "windows length_and_one"], *, batch: int = 32) -> float:
+def window_loss(
+    model: Transformer,
+    tokens: Int[np.ndarray, "windows length_and_one"],
+    *,
+    bias: Float[Array, "layers experts"] | None = None,
+    batch: int = 32,
+) -> float:
     """Mean cross-entropy of the predictions in windows, nats per token.
 
     Args:
         model: is not changed.
         tokens: the model reads ``[:, :-1]`` and predicts ``[:, 1:]``.
+        bias: of the routers, in force; None: zeros.
         batch: windows scored at once.
     """
     scored = np.ones((len(tokens), tokens.shape[1] - 1), bool)
@@ -145,14 +155,30 @@ def window_loss(model: Transformer, tokens: Int[np.ndarray, "windows length_and_
     for begin in range(0, len(tokens), batch):
         part = tokens[begin : begin + batch], scored[begin : begin + batch]
         padded = (np.pad(each, ((0, batch - len(each)), (0, 0))) for each in part)
-        nats += float(np.sum(np.asarray(_window_nats(model, *padded), np.float64)))
+        nats += float(np.sum(np.asarray(_window_nats(model, *padded, bias), np.float64)))
     return nats / scored.size
 
 
 @jax.jit
 def _window_nats(
-    model: Transformer, tokens: Int[Array, "batch length_and_one"], scored: Bool[Array, "batch length"]
+    model: Transformer,
+    tokens: Int[Array, "batch length_and_one"],
+    scored: Bool[Array, "batch length"],
+    bias: Float[Array, "layers experts"] | None = None,
 ) -> Float[Array, " batch"]:
-    hidden = model.hidden(tokens[:, :-1])
-    losses = token_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), model.head, tokens[:, 1:].reshape(-1))
-    return jnp.sum(jnp.where(scored, losses.reshape(scored.shape), 0.0), axis=1)
+    hidden = model.hidden(tokens[:, :-1], bias=bias)
+
+    def of_rows(hidden: Array, head: Array, targets: Array, scored: Array) -> Array:
+        losses = token_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), head, targets.reshape(-1))
+        return jnp.sum(jnp.where(scored, losses.reshape(scored.shape), 0.0), axis=1)
+
+    if not axis_sizes():
+        return of_rows(hidden, model.head, tokens[:, 1:], scored)
+    rows = spec(BATCH, None)
+    shards = jax.shard_map(
+        of_rows,
+        in_specs=(spec(BATCH, None, None), spec(None, None), rows, rows),
+        out_specs=spec(BATCH),
+        check_vma=False,
+    )
+    return shards(hidden, put(model.head, None, None), put(tokens[:, 1:], BATCH, None), put(scored, BATCH, None))

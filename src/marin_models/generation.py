@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
-from marin_models.key_value_cache import KeyValueCache, empty_cache, enlarged, extend
+from marin_models.key_value_cache import Caches, capacity_of, empty_caches, enlarged, extend
 from marin_models.parameters import unflatten
 from marin_models.sampling import sample
 from marin_models.stopping import Stop, Stops, first_stop
@@ -18,6 +18,7 @@ from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
 
 Prompt = Sequence[int] | Integer[np.ndarray, " _"]
+Bias = Float[np.ndarray | Array, "routed_layers experts"] | None
 
 SMALLEST_CACHE = 64  # caches hold powers of two from here on, so that texts of many lengths share a program
 PIECE = 256  # tokens of a prompt read at once, which bounds the memory of attention scores
@@ -46,10 +47,11 @@ def generate(
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
+    bias: Bias = None,
 ) -> Int[np.ndarray, " count"]:
     """The ``count`` tokens that the model puts after one prompt; arguments and errors as for `generate_batch`."""
-    arguments = {"temperature": temperature, "top_p": top_p, "seed": seed}
-    return generate_batch(model_config, parameters, [prompt], count, **arguments)[0].tokens
+    choice = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    return generate_batch(model_config, parameters, [prompt], count, **choice, bias=bias)[0].tokens
 
 
 def generate_batch(
@@ -61,11 +63,13 @@ def generate_batch(
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
+    bias: Bias = None,
     stops: Stops | None = None,
 ) -> list[Continuation]:
     """What the model puts after each of several prompts.
 
-    Each token is read once: keys and values of what was read are kept.
+    Each token is read once: keys and values of what was read are kept. It all happens on one device, and experts drop
+    no token.
 
     Args:
         model_config: the model's shape.
@@ -75,6 +79,7 @@ def generate_batch(
         temperature: divides the logits before sampling; 0 takes the most likely token.
         top_p: sample only from the fewest tokens that together hold this probability (arXiv 1904.09751).
         seed: of the samples; prompt ``i`` of a batch draws as it would alone with ``seed + i``.
+        bias: the balancing bias of each router; None: zeros.
         stops: what else ends a continuation.
 
     Returns:
@@ -88,9 +93,16 @@ def generate_batch(
     _check(model_config, prompts, count, temperature, top_p)
     if not prompts or not count:
         return [Continuation(np.zeros(0, np.int32), None) for _ in prompts]
-    model = unflatten(model_config, parameters)
+    model = unflatten(dropless(model_config), parameters)
     choice = _Choice(jnp.float32(temperature), jnp.float32(top_p), _keys(seed, len(prompts)))
-    return _continued(model, prompts, count, choice, stops or Stops())
+    return _continued(model, prompts, count, choice, stops or Stops(), None if bias is None else jnp.asarray(bias))
+
+
+def dropless(config: TransformerConfig) -> TransformerConfig:
+    """The config with routed experts that run on one device and drop no token; the same parameters belong to it."""
+    if config.mixture is None:
+        return config
+    return attrs.evolve(config, mixture=attrs.evolve(config.mixture, implementation="local", capacity_factor=None))
 
 
 class _Choice(NamedTuple):
@@ -105,32 +117,32 @@ class _State(NamedTuple):
     """Texts read so far and the logits of what follows.
 
     Attributes:
-        cache: keys and values of the texts.
+        caches: keys and values of the texts.
         lengths: tokens of each text.
         logits: of each text's next token.
     """
 
-    cache: KeyValueCache
+    caches: Caches
     lengths: Int[Array, " batch"]
     logits: Float[Array, "batch vocabulary"]
 
 
 def _continued(
-    model: Transformer, prompts: list[np.ndarray], count: int, choice: _Choice, stops: Stops
+    model: Transformer, prompts: list[np.ndarray], count: int, choice: _Choice, stops: Stops, bias: Bias
 ) -> list[Continuation]:
     """Generate stride after stride until every row met a stop or has its tokens.
 
     The cache grows when the longest text needs it, whatever the count: the same tokens come from the same programs.
     """
     longest = max(map(len, prompts))
-    state = _read_prompts(model, *_padded(prompts, _cache_size(longest + 1)))
+    state = _read_prompts(model, *_padded(prompts, _cache_size(longest + 1)), bias)
     tokens, done = np.zeros((len(prompts), 0), np.int32), [None] * len(prompts)
     while tokens.shape[1] < count and None in done:
         made = tokens.shape[1]
-        if longest + made == state.cache.capacity:
-            state = state._replace(cache=enlarged(state.cache, 2 * state.cache.capacity))
-        steps = min(STRIDE, count - made, state.cache.capacity - longest - made)
-        state, new = _generate(model, state, choice, made, steps)
+        if longest + made == capacity_of(state.caches):
+            state = state._replace(caches=enlarged(state.caches, 2 * (longest + made)))
+        steps = min(STRIDE, count - made, capacity_of(state.caches) - longest - made)
+        state, new = _generate(model, state, choice, made, steps, bias)
         tokens = np.concatenate([tokens, np.asarray(new)[:, :steps]], axis=1)
         done = [end or first_stop(row, stops, searched=made) for end, row in zip(done, tokens, strict=True)]
     ends = (end or (count, None) for end in done)
@@ -177,28 +189,32 @@ def _logits(model: Transformer, hidden: Float[Array, "batch width"]) -> Float[Ar
 
 @jax.jit
 def _read_prompts(
-    model: Transformer, tokens: Int[np.ndarray | Array, "batch size"], lengths: Int[np.ndarray | Array, " batch"]
+    model: Transformer,
+    tokens: Int[np.ndarray | Array, "batch size"],
+    lengths: Int[np.ndarray | Array, " batch"],
+    bias: Bias,
 ) -> _State:
     """The state after the prompts, in a cache of as many slots as the padded prompts have."""
     batch, size = tokens.shape
     piece = min(PIECE, size)
 
-    def read(carried: tuple[KeyValueCache, Array], begin: Array) -> tuple[tuple[KeyValueCache, Array], None]:
-        cache, last = carried
+    def read(carried: tuple[Caches, Array], begin: Array) -> tuple[tuple[Caches, Array], None]:
+        caches, last = carried
         some = jax.lax.dynamic_slice_in_dim(tokens, begin, piece, axis=1)
-        hidden, cache = extend(model, cache, some, jnp.full(batch, begin))
+        valid = begin + jnp.arange(piece) < lengths[:, None]
+        hidden, caches = extend(model, caches, some, jnp.full(batch, begin), bias=bias, valid=valid)
         offset = lengths - 1 - begin
         own = jnp.take_along_axis(hidden, jnp.clip(offset, 0, piece - 1)[:, None, None], axis=1)[:, 0]
-        return (cache, jnp.where(((offset >= 0) & (offset < piece))[:, None], own, last)), None
+        return (caches, jnp.where(((offset >= 0) & (offset < piece))[:, None], own, last)), None
 
-    start = (empty_cache(model.config, batch, size), jnp.zeros((batch, model.config.width), model.config.dtype))
-    (cache, last), _ = jax.lax.scan(read, start, jnp.arange(0, size, piece))
-    return _State(cache, jnp.asarray(lengths), _logits(model, last))
+    start = (empty_caches(model, batch, size), jnp.zeros((batch, model.config.width), model.config.dtype))
+    (caches, last), _ = jax.lax.scan(read, start, jnp.arange(0, size, piece))
+    return _State(caches, jnp.asarray(lengths), _logits(model, last))
 
 
 @partial(jax.jit, donate_argnames="state")
 def _generate(
-    model: Transformer, state: _State, choice: _Choice, made: int | Array, steps: int | Array
+    model: Transformer, state: _State, choice: _Choice, made: int | Array, steps: int | Array, bias: Bias
 ) -> tuple[_State, Int[Array, "batch stride"]]:
     """``steps`` more tokens of each row, of which ``made`` have been generated before; at most `STRIDE`."""
 
@@ -206,7 +222,7 @@ def _generate(
         state, tokens = carried
         keys = jax.vmap(jax.random.fold_in, (0, None))(choice.keys, made + step)
         token = jax.vmap(sample, (0, None, None, 0))(state.logits, choice.temperature, choice.top_p, keys)
-        hidden, cache = extend(model, state.cache, token[:, None], state.lengths)
-        return _State(cache, state.lengths + 1, _logits(model, hidden[:, 0])), tokens.at[:, step].set(token)
+        hidden, caches = extend(model, state.caches, token[:, None], state.lengths, bias=bias)
+        return _State(caches, state.lengths + 1, _logits(model, hidden[:, 0])), tokens.at[:, step].set(token)
 
     return jax.lax.fori_loop(0, steps, put_next, (state, jnp.zeros((state.logits.shape[0], STRIDE), jnp.int32)))

@@ -9,12 +9,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from marin_models.rotary import RotaryTable, rotary_table
 from marin_models.stack import through_layers
-from marin_models.transformer import Block, Transformer
-from marin_models.transformer_config import TransformerConfig
+from marin_models.transformer import Transformer
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values by layer and position; slot ``i`` of a row belongs to its ``i``-th token.
+    """Keys and values of a stack of layers by position; slot ``i`` of a row belongs to its ``i``-th token.
 
     Slots that no token was written to hold zeros or what padding left there; no query looks at them, because a token
     sees only slots up to its own, and those have been written.
@@ -27,57 +26,73 @@ class KeyValueCache(NamedTuple):
     keys: Float[Array, "*layers batch capacity key_value_heads head_size"]
     values: Float[Array, "*layers batch capacity key_value_heads head_size"]
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that a row can hold."""
-        return self.keys.shape[-3]
+
+Caches = tuple[KeyValueCache, ...]
+"""One cache for each of `Transformer.stacks`."""
 
 
-def empty_cache(config: TransformerConfig, batch: int, capacity: int) -> KeyValueCache:
+def empty_caches(model: Transformer, batch: int, capacity: int) -> Caches:
     """Room for ``capacity`` tokens in each of ``batch`` rows, in the dtype of activations."""
-    zeros = jnp.zeros((config.layers, batch, capacity, config.key_value_heads, config.head_size), config.dtype)
-    return KeyValueCache(zeros, zeros)
+    config = model.config
+    shape = (batch, capacity, config.key_value_heads, config.head_size)
+    zeros = (jnp.zeros((len(windows), *shape), config.dtype) for _, windows in model.stacks)
+    return tuple(KeyValueCache(one, one) for one in zeros)
 
 
-def enlarged(cache: KeyValueCache, capacity: int) -> KeyValueCache:
+def capacity_of(caches: Caches) -> int:
+    """Tokens that a row can hold."""
+    return caches[0].keys.shape[-3]
+
+
+def enlarged(caches: Caches, capacity: int) -> Caches:
     """The same contents with room for ``capacity`` tokens in a row."""
-    more = ((0, 0), (0, 0), (0, capacity - cache.capacity), (0, 0), (0, 0))
-    return KeyValueCache(jnp.pad(cache.keys, more), jnp.pad(cache.values, more))
+    more = ((0, 0), (0, 0), (0, capacity - capacity_of(caches)), (0, 0), (0, 0))
+    return jax.tree.map(lambda slots: jnp.pad(slots, more), caches)
 
 
 def extend(
-    model: Transformer, cache: KeyValueCache, tokens: Int[Array, "batch length"], start: Int[Array, " batch"]
-) -> tuple[Float[Array, "batch length width"], KeyValueCache]:
-    """Read tokens that follow those in the cache.
+    model: Transformer,
+    caches: Caches,
+    tokens: Int[Array, "batch length"],
+    start: Int[Array, " batch"],
+    *,
+    bias: Float[Array, "routed_layers experts"] | None = None,
+    valid: Bool[Array, "batch length"] | None = None,
+) -> tuple[Float[Array, "batch length width"], Caches]:
+    """Read tokens that follow those in the caches.
 
     Args:
         model: the model.
-        cache: what was read before; row ``b`` holds at least ``start[b]`` tokens and has room for ``length`` more.
+        caches: what was read before; row ``b`` holds at least ``start[b]`` tokens and has room for ``length`` more.
         tokens: the next tokens of each row.
         start: position of each row's first token.
+        bias: the balancing bias in force, fp32; None: zeros.
+        valid: tokens that are more than padding, which is not routed to experts; None: all.
 
     Returns:
         Final normalized hidden states, equal to those that `Transformer.hidden` gives at these positions of the whole
-        text, and the cache with the tokens in it.
+        text, and the caches with the tokens in them.
     """
     config = model.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])
-    table = rotary_table(cache.capacity, config.rotated_size, config.rope_theta)
+    table = rotary_table(capacity_of(caches), config.rotated_size, config.rope_theta)
     table = RotaryTable(table.cosine[positions], table.sine[positions])
-    x = jnp.take(model.embedding, tokens, axis=0).astype(config.dtype)
 
-    def layer(
-        x: Array, block_and_cache: tuple[Block, KeyValueCache], window: int | None
-    ) -> tuple[Array, KeyValueCache]:
-        block, cache = block_and_cache
-        normalized = block.attention_norm(x)
-        query, key, value = block.attention.project(normalized, table)
+    def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, KeyValueCache]:
+        block, cache, bias = stacked
+        entering = block.attention_norm(x)
+        query, key, value = block.attention.project(entering, table)
         cache = KeyValueCache(_written(cache.keys, key, start), _written(cache.values, value, start))
-        x = x + block.attention.combine(normalized, cached_attention(query, cache, positions, window=window))
-        return x + block.feed_forward(block.feed_forward_norm(x)), cache
+        attended = cached_attention(query, cache, positions, window=window)
+        return block.feed(x + block.attention.combine(entering, attended), bias, valid)[0], cache
 
-    x, cache = through_layers(layer, x, (model.blocks, cache), config.windows)
-    return model.final_norm(x), cache
+    x = jnp.take(model.embedding, tokens, axis=0).astype(config.dtype)
+    written = []
+    for (blocks, windows), cache in zip(model.stacks, caches, strict=True):
+        stacked = blocks, cache, bias if blocks is model.blocks else None
+        x, cache = through_layers(layer, x, stacked, windows)
+        written.append(cache)
+    return model.final_norm(x), tuple(written)
 
 
 def cached_attention(
@@ -99,7 +114,7 @@ def cached_attention(
     grouped = query.reshape(batch, length, cache.keys.shape[2], -1, head_size)
     scores = jnp.einsum("btkgd,bskd->bkgts", grouped, cache.keys, preferred_element_type=jnp.float32)
     scores = jnp.where(
-        _visible(positions, cache.capacity, window)[:, None, None], scores / math.sqrt(head_size), -jnp.inf
+        _visible(positions, cache.keys.shape[1], window)[:, None, None], scores / math.sqrt(head_size), -jnp.inf
     )
     probabilities = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
     attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, cache.values, preferred_element_type=jnp.float32)

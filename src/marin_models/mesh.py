@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
@@ -49,7 +50,9 @@ def make_mesh(
             f"make_mesh: {given} is a mesh of {math.prod(sizes)} devices, but there are {len(devices)}; change the "
             "sizes or give other devices"
         )
-    return jax.make_mesh(sizes, AXES, (AxisType.Explicit,) * len(AXES), devices=devices)
+    # An axis may be larger than any side of the devices' torus, which is split then.
+    placed = create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    return Mesh(placed, AXES, axis_types=(AxisType.Explicit,) * len(AXES))
 
 
 def axis_sizes() -> dict[str, int]:

@@ -104,7 +104,7 @@ def _on_mesh(apply: Callable[[Array], Array], stack: Array) -> Array:
     count = math.prod(moved.shape[: last - len(split)])
     flat = moved.reshape(count, *moved.shape[last - len(split) :])
     route = _route([entries[axis] for axis in order[last - len(split) :]], _explicit(stack))
-    share = math.prod(_explicit(stack)[name] for name in _names(route[-1][0]))
+    share = math.prod(_explicit(stack).get(name, 1) for name in _names(route[-1][0]))
     found = jnp.pad(flat, [(0, -count % share)] + [(0, 0)] * (flat.ndim - 1))
     for spec in route:
         found = jax.sharding.reshard(found, spec)

@@ -144,6 +144,8 @@ def test_a_continuation_is_the_same_for_the_same_seed(run):
     assert write() == write()
     assert write(temperature=1.0, seed=1) == write(temperature=1.0, seed=1)
     assert len({write(temperature=1.0, seed=seed) for seed in range(4)}) > 1
+    whole = write(temperature=1.0, seed=1)
+    assert write(temperature=1.0, seed=1, stop=[whole[4:6]]) == whole[: whole.index(whole[4:6])]
 
 
 def test_a_misspelt_keyword_is_named_with_the_one_that_was_meant(stores):

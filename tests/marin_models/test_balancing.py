@@ -1,3 +1,5 @@
+import functools
+
 import attrs
 import jax
 import jax.numpy as jnp
@@ -115,9 +117,10 @@ def test_no_gradient_flows_through_the_next_bias():
 def test_exact_quantiles_are_order_statistics():
     values = jnp.asarray(np.random.default_rng(0).permutation(12).reshape(6, 2), jnp.float32)
     ranked = -np.sort(-np.asarray(values), axis=0)
-    np.testing.assert_array_equal(upper_quantiles(values, None, 1 / 3, bins=None), ranked[1])
-    np.testing.assert_array_equal(upper_quantiles(values, None, 0.34, bins=None), ranked[2])
-    np.testing.assert_array_equal(upper_quantiles(values, jnp.arange(6) < 0, 0.5, bins=None), np.nan)
+    exact = jax.jit(lambda valid, share: upper_quantiles(values, valid, share, bins=None))
+    np.testing.assert_array_equal(exact(ALL[:6], 1 / 3), ranked[1])
+    np.testing.assert_array_equal(exact(ALL[:6], 0.34), ranked[2])
+    np.testing.assert_array_equal(exact(~ALL[:6], 0.5), np.nan)
 
 
 def test_what_is_pending_comes_into_force_with_the_next_step():
@@ -139,8 +142,9 @@ def test_the_auxiliary_loss_is_load_times_mean_probability(scoring):
     scores = plain_scores(popular_logits(16, 6), config)
     probabilities = (scores / scores.sum(-1, keepdims=True))[4:].mean(0)
     wanted = 6 * np.dot(np.asarray(load) / load.sum(), probabilities)
-    np.testing.assert_allclose(auxiliary_loss(found, load, valid, config=config), wanted, rtol=1e-5)
-    assert auxiliary_loss(found, jnp.zeros(6, int), ~valid & valid, config=config) == 0
+    loss = jax.jit(functools.partial(auxiliary_loss, config=config))
+    np.testing.assert_allclose(loss(found, load, valid), wanted, rtol=1e-5)
+    assert loss(found, jnp.zeros_like(load), ~ALL[:16]) == 0
 
 
 @pytest.mark.parametrize("scoring", ["sigmoid", "softmax"])
@@ -162,9 +166,7 @@ def test_descending_the_auxiliary_loss_evens_the_load(scoring):
 
 
 def test_loads_are_summed_up_by_their_largest_excess_and_their_entropy():
-    assert max_violation(jnp.array([6, 1, 1, 0])) == 2
-    assert max_violation(jnp.array([3, 3, 3])) == 0
-    assert max_violation(jnp.zeros(3, int)) == 0
-    np.testing.assert_allclose(load_entropy(jnp.array([3, 3, 3])), np.log(3), rtol=1e-6)
-    np.testing.assert_allclose(load_entropy(jnp.array([6, 0, 0])), 0, atol=1e-6)
-    assert load_entropy(jnp.zeros(3, int)) == 0
+    loads_of_layers = jnp.array([[6, 1, 1, 0], [3, 3, 3, 3], [6, 0, 0, 0], [0, 0, 0, 0]])
+    found, entropy = jax.jit(lambda load: (max_violation(load), load_entropy(load)))(loads_of_layers)
+    np.testing.assert_array_equal(found, [2, 0, 3, 0])
+    np.testing.assert_allclose(entropy[1:], [np.log(4), 0, 0], atol=1e-6)

@@ -124,8 +124,10 @@ def test_intervals_are_of_steps_or_of_seconds(tmp_path):
 def test_what_was_killed_while_it_was_written_is_absent_and_removed(tmp_path):
     saved(tmp_path, 3)
     shutil.copytree(tmp_path / "step-000000003", tmp_path / ".making-step-000000009-77")
+    (tmp_path / ".part-step-000000009-0-77").touch()
     assert restored(tmp_path).step == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
+    saved(tmp_path, 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000003", "step-000000004"]
 
 
 FILES = [
@@ -195,12 +197,12 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 def test_what_cannot_be_written_is_an_error_of_the_next_call(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "folder")
-    (tmp_path / "folder").rmdir()
-    (tmp_path / "folder").touch()
-    checkpoints._pending = None
-    with pytest.raises(OSError, match="Not a directory"):
-        checkpoints.save(1, a_state())
+    checkpoints = Checkpoints(tmp_path, every_seconds=0.0)
+    (tmp_path / f".making-step-000000001-{checkpoints._attempt}").mkdir()
+    (tmp_path / f".making-step-000000001-{checkpoints._attempt}" / "state.step").touch()
+    checkpoints.save(1, a_state())
+    with pytest.raises(OSError, match=r"the checkpoint cannot be written: .*Not a directory"):
+        checkpoints.close()
 
 
 @pytest.mark.parametrize("setting", ["keep", "every_steps"])

@@ -1,10 +1,11 @@
+import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny_models import TINY, tiny_model
 
-from marin_models import Stops, flatten, generate, generate_batch, unflatten
+from marin_models import MixtureOfExpertsConfig, Stops, flatten, generate, generate_batch, unflatten
 from marin_models.generation import _generate, _read_prompts
 from marin_models.sampling import sample
 
@@ -59,12 +60,31 @@ def test_each_prompt_of_a_batch_is_continued_as_it_would_be_alone(temperature):
 
 
 def test_equal_prompts_of_a_batch_draw_differently():
-    first, second = batch([[1], [1]], 30, temperature=8.0)
-    assert first.tokens.tolist() != second.tokens.tolist()
+    first, second, third = (one.tokens.tolist() for one in batch([[1], [1], [1]], 30, temperature=8.0))
+    assert first != second != third != first
 
 
 def test_a_batch_of_no_prompts_has_no_continuations():
     assert generate_batch(TINY, PARAMETERS, [], 5) == []
+
+
+ROUTED = attrs.evolve(TINY, layers=1, mixture=MixtureOfExpertsConfig(experts=5, top_k=2, inner=6, capacity_factor=1.0))
+
+
+def test_routed_experts_choose_by_the_bias_in_force_and_see_no_padding():
+    parameters = {name: value * 4 for name, value in flatten(tiny_model(config=ROUTED)).items()}
+    bias = np.random.default_rng(2).standard_normal((1, 5)).astype(np.float32)
+    dropless = attrs.evolve(ROUTED, mixture=attrs.evolve(ROUTED.mixture, capacity_factor=None))
+    model, prompts = unflatten(dropless, parameters), [[3, 1, 4, 1], [5]]
+    logits = jax.jit(lambda tokens, bias: model(tokens, bias=bias))
+    assert np.abs(logits(np.ones((1, 16), np.int32), bias) - logits(np.ones((1, 16), np.int32), 0 * bias)).max() > 0.1
+    for prompt, found in zip(prompts, generate_batch(ROUTED, parameters, prompts, 6, bias=bias), strict=True):
+        text = list(prompt)
+        for _ in range(6):
+            padded = np.zeros((1, 16), np.int32)
+            padded[0, : len(text)] = text
+            text.append(int(logits(padded, bias)[0, len(text) - 1].argmax()))
+        assert found.tokens.tolist() == text[len(prompt) :]
 
 
 def letters(tokens):
@@ -89,14 +109,14 @@ def test_a_stop_ends_its_own_row_with_the_token_that_completes_it():
 
 
 def test_generation_ends_with_the_last_row():
-    free = batch([[1], [2]], 5)
+    free = batch([[1], [2], [3]], 5)
     texts = []
 
     def decode(tokens):
         texts.append(len(tokens))
         return letters(tokens)
 
-    stopped = batch([[1], [2]], 500, stops=Stops(strings=[letters(one.tokens[:2]) for one in free], decode=decode))
+    stopped = batch([[1], [2], [3]], 500, stops=Stops(strings=[letters(one.tokens[:2]) for one in free], decode=decode))
     assert all(len(one.tokens) <= 2 for one in stopped)
     assert max(texts) <= 32
 

@@ -89,7 +89,7 @@ MESH = {"replica": 1, "data": 4, "expert": 2, "model": 1}
 STORED = {
     "query": ((3, 16, 24), (None, ("data", "expert"), None)),
     "key": ((3, 16, 24), (None, ("data", "expert"), None)),
-    "down": ((3, 24, 16), (None, None, "data")),
+    "down": ((3, 24, 16), (None, "model", "data")),  # an axis of one device
     "layers split": ((4, 8, 16), ("data", None, None)),
     "experts": ((3, 4, 16, 8), (None, "expert", "data", None)),
     "one": ((8, 16), ("data", None)),

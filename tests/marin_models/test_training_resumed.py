@@ -22,7 +22,7 @@ class Stopped(Exception):
     pass
 
 
-def stopped_after(count, place, config, **settings):
+def stopped_after(count, place, config, optimizer=ADAMW, **settings):
     """Train until so many chunks are done, and stop."""
     left = iter(range(count))
 
@@ -30,10 +30,12 @@ def stopped_after(count, place, config, **settings):
         if next(left, None) is None:
             raise Stopped
 
+    checkpoints = Checkpoints(place, every_steps=3)
     with pytest.raises(Stopped):
-        train(
-            ONE, ADAMW, config, tiny_mixture(), checkpoints=Checkpoints(place, every_steps=3), check=check, **settings
-        )
+        train(ONE, optimizer, config, tiny_mixture(), checkpoints=checkpoints, check=check, **settings)
+
+
+AVERAGED = attrs.evolve(ADAMW, average=0.9)
 
 
 def held_out():
@@ -42,19 +44,22 @@ def held_out():
 
 def test_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
     config = attrs.evolve(SHORT, evaluate_every=5)
-    whole = train(ONE, ADAMW, config, tiny_mixture(), held_out=held_out())
-    stopped_after(2, tmp_path, config, held_out=held_out())
+    whole = train(ONE, AVERAGED, config, tiny_mixture(), held_out=held_out())
+    stopped_after(2, tmp_path, config, AVERAGED, held_out=held_out())
     resumed = train(
-        ONE, ADAMW, config, tiny_mixture(), held_out=held_out(), checkpoints=Checkpoints(tmp_path, every_steps=3)
+        ONE, AVERAGED, config, tiny_mixture(), held_out=held_out(), checkpoints=Checkpoints(tmp_path, every_steps=3)
     )
     assert resumed.timing.resumed == 6
     assert [each.step for each in resumed.timing.checkpoints] == [9, 12]
     same(resumed, whole)
+    for name, value in whole.average.items():
+        np.testing.assert_array_equal(resumed.average[name], value)
+    assert (whole.average["embedding"] != whole.parameters["embedding"]).any()
     assert resumed.evaluations.step.tolist() == [5, 10, 13]
     for name, losses in whole.evaluations.loss.items():
         np.testing.assert_array_equal(resumed.evaluations.loss[name], losses)
     assert (np.diff(resumed.timing.seconds) >= 0).all()
-    again = train(ONE, ADAMW, config, tiny_mixture(), checkpoints=Checkpoints(tmp_path), held_out=held_out())
+    again = train(ONE, AVERAGED, config, tiny_mixture(), checkpoints=Checkpoints(tmp_path), held_out=held_out())
     assert again.timing.resumed == 12
     same(again, whole)
 

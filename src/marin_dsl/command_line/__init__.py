@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
+
 import click
 
 from marin_dsl.command_line.asking import lineage, show, why
@@ -26,14 +28,49 @@ FAMILIES: dict[str, tuple[click.Command, ...]] = {
 }
 
 
+ELSEWHERE = "marin.commands"
+"""The entry points by which other packages add commands; the language knows none of them."""
+
+
+def _elsewhere() -> dict[str, EntryPoint]:
+    return {found.name: found for found in entry_points(group=ELSEWHERE)}
+
+
+def _loaded(found: EntryPoint) -> click.Command:
+    try:
+        return found.load()
+    except Exception as error:
+        message = f"the command {found.name!r} of {found.value} cannot be loaded: {error}"
+        raise click.ClickException(message) from error
+
+
 class _Families(click.Group):
-    """A group whose help lists its commands by what they are for."""
+    """A group whose help lists its commands by what they are for; other packages add theirs by entry points."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *_elsewhere()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        found = _elsewhere().get(cmd_name)
+        return None if found is None else _loaded(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.commands)
         for family, commands in FAMILIES.items():
             with formatter.section(family):
                 formatter.write_dl([(f"{found.name:<{width}}", found.short_help or "") for found in commands])
+        if others := _elsewhere():
+            with formatter.section("From other packages"):
+                formatter.write_dl([(f"{name:<{width}}", _summary(found)) for name, found in sorted(others.items())])
+
+
+def _summary(found: EntryPoint) -> str:
+    try:
+        return _loaded(found).short_help or ""
+    except click.ClickException as error:
+        return error.message
 
 
 @click.group(cls=_Families, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

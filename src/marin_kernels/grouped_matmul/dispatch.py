@@ -1,30 +1,49 @@
 """The public function: which implementation runs, and its gradients."""
 
 from functools import partial
+from types import ModuleType
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from marin_kernels.grouped_matmul import blocked, ragged_dot, reference
-from marin_kernels.grouped_matmul.operations import Operations
+from marin_kernels.grouped_matmul import blocked, ragged_dot, reference, tokamax
 from marin_kernels.implementations import Obstacle, choose
 from marin_kernels.manual_axes import equally_varying
 
-GroupedMatmulImplementation = Literal["default", "reference", "blocked", "ragged_dot"]
+GroupedMatmulImplementation = Literal[
+    "default", "reference", "blocked", "ragged_dot", "tokamax", "pallas_tpu", "pallas_triton", "mosaic_gpu"
+]
 
-_OPERATIONS: dict[str, Operations] = {
-    "reference": reference.OPERATIONS,
-    "blocked": blocked.OPERATIONS,
-    "ragged_dot": ragged_dot.OPERATIONS,
-}
+
+def _kernels(name: str) -> ModuleType:
+    """The module of an implementation; Pallas takes a second to import, so that only what is asked for is."""
+    match name:
+        case "pallas_tpu":
+            from marin_kernels.grouped_matmul import pallas_tpu
+
+            return pallas_tpu
+        case "pallas_triton":
+            from marin_kernels.grouped_matmul import pallas_triton
+
+            return pallas_triton
+        case "mosaic_gpu":
+            from marin_kernels.grouped_matmul import mosaic_gpu
+
+            return mosaic_gpu
+    return {"reference": reference, "blocked": blocked, "ragged_dot": ragged_dot, "tokamax": tokamax}[name]
+
+
+def _obstacle(name: str) -> Obstacle:
+    return lambda rows, matrices: _kernels(name).obstacle(rows, matrices)
+
+
 _OBSTACLES: dict[str, Obstacle] = {
-    "reference": lambda rows, matrices: None,
-    "blocked": lambda rows, matrices: None,
-    "ragged_dot": lambda rows, matrices: None,
+    **dict.fromkeys(("reference", "blocked", "ragged_dot"), lambda rows, matrices: None),
+    **{name: _obstacle(name) for name in ("tokamax", "pallas_tpu", "pallas_triton", "mosaic_gpu")},
 }
-_ORDER = {"cpu": ("blocked",), "gpu": ("ragged_dot",), "tpu": ("ragged_dot",)}
+_ORDER = {"cpu": ("blocked",), "gpu": ("pallas_triton", "ragged_dot"), "tpu": ("pallas_tpu", "ragged_dot")}
 
 
 def grouped_matmul(
@@ -41,7 +60,10 @@ def grouped_matmul(
         matrices: one matrix a group, in the dtype of ``rows``.
         sizes: how many rows each group has, 0 included; what exceeds the rows there are is cut off.
         implementation: ``"reference"`` masks; ``"blocked"`` is plain XLA in blocks of rows; ``"ragged_dot"`` is
-            `jax.lax.ragged_dot`. ``"default"`` takes what suits the device: ``"blocked"`` on a CPU.
+            `jax.lax.ragged_dot`; ``"tokamax"`` is that library's; ``"pallas_tpu"``, ``"pallas_triton"`` (sm80) and
+            ``"mosaic_gpu"`` (sm90, 16-bit) are kernels for these devices. ``"default"`` is ``"blocked"`` on a CPU,
+            ``"pallas_tpu"`` on a TPU and ``"pallas_triton"`` on a GPU; where widths or dtypes do not suit the latter
+            two, ``"ragged_dot"`` runs instead and a `marin_kernels.implementations.FallbackWarning` says why.
 
     Returns:
         The products, summed in fp32, in the dtype of ``rows``; zero for rows that belong to no group. Gradients flow
@@ -61,7 +83,7 @@ def grouped_matmul(
     if 0 in (*rows.shape, *matrices.shape):
         name = "reference"  # nothing to compute, but zeros to return
     ends = jnp.minimum(jnp.cumsum(sizes), rows.shape[0])
-    return _differentiable(_OPERATIONS[name], rows, matrices, jnp.diff(ends, prepend=0))
+    return _differentiable(_kernels(name).OPERATIONS, rows, matrices, jnp.diff(ends, prepend=0))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -32,7 +32,7 @@ class Visits(NamedTuple):
 
 
 def visits(rows: int, height: int, sizes: Sizes) -> Visits:
-    """Meet tiles of ``height`` rows (the last may be lower) with groups of these sizes, which sum to at most ``rows``."""
+    """Meet tiles of ``height`` rows (the last may be lower) with groups, whose sizes sum to at most ``rows``."""
     tiles = -(-rows // height)
     sizes = jnp.append(sizes, rows - jnp.sum(sizes)).astype(jnp.int32)
     ends = jnp.cumsum(sizes)

@@ -60,12 +60,24 @@ class Staging:
             for number, (index, shard) in enumerate(_own_shards(array))
         ]
 
-    def reserve(self, arrays: Mapping[str, Any]) -> None:
-        """Have the memory that `copied` will need; the first touch of memory takes longer than a copy."""
-        for name, array in arrays.items():
-            for number, (_, shard) in enumerate(_own_shards(array)):
-                if _on_host(shard):
-                    self._buffer(name, number, shard.shape, shard.dtype).fill(0)
+    def reserve(self, needed: Sequence[tuple[str, int, tuple[int, ...], np.dtype]]) -> None:
+        """Have the memory that `copied` will need; the first touch of memory takes longer than a copy.
+
+        Args:
+            needed: what `needs` says.
+        """
+        for name, number, shape, dtype in needed:
+            self._buffer(name, number, shape, dtype).fill(0)
+
+    @staticmethod
+    def needs(arrays: Mapping[str, Any]) -> list[tuple[str, int, tuple[int, ...], np.dtype]]:
+        """Name, number, shape and dtype of the parts that `copied` will copy; afterwards arrays may be donated."""
+        return [
+            (name, number, tuple(shard.shape), np.dtype(shard.dtype))
+            for name, array in arrays.items()
+            for number, (_, shard) in enumerate(_own_shards(array))
+            if _on_host(shard)
+        ]
 
     def _kept(self, name: str, number: int, shard: Any) -> np.ndarray:
         if not _on_host(shard):
@@ -83,7 +95,18 @@ class Staging:
 
 
 def write_parts(folder: Path, parts: Sequence[Part]) -> None:
-    """Write parts of arrays to the disk, each file with a CRC-32C of its own."""
+    """Write parts of arrays to the disk, each file with a CRC-32C of its own.
+
+    Raises:
+        OSError: the disk does not take them.
+    """
+    try:
+        _write(folder, parts)
+    except ValueError as error:  # tensorstore's, whatever the reason
+        raise OSError(f"the checkpoint cannot be written: {error}") from None
+
+
+def _write(folder: Path, parts: Sequence[Part]) -> None:
     opened = [tensorstore.open(_described_place(folder, part), create=True, open=True) for part in parts]
     writes = [
         store.result()[part.index].write(part.data, can_reference_source_data_indefinitely=True)

@@ -71,14 +71,14 @@ class Checkpoints:
         written: what this process has written so far.
 
     Raises:
-        ValueError: ``keep`` or an interval is not above 0.
+        ValueError: ``keep`` or ``every_steps`` is not above 0.
     """
 
     def __init__(
         self, folder: str | Path, *, keep: int = 2, every_steps: int | None = None, every_seconds: float | None = None
     ) -> None:
-        for name, value in (("keep", keep), ("every_steps", every_steps), ("every_seconds", every_seconds)):
-            if value is not None and value <= (-1 if name == "every_seconds" else 0):
+        for name, value in (("keep", keep), ("every_steps", every_steps)):
+            if value is not None and value < 1:
                 raise ValueError(f"Checkpoints: {name} must be above 0, not {value!r}")
         self.folder = Path(folder).absolute()
         self.keep, self.every_steps, self.every_seconds = keep, every_steps, every_seconds
@@ -89,10 +89,6 @@ class Checkpoints:
         self._began = time.monotonic()
         self._attempt = _agreed(uuid.uuid4().int % 2**31)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if jax.process_index() == 0:
-            for left in self.folder.glob(".*-step-*"):  # of somebody who was killed
-                if not left.name.endswith(f"-{self._attempt}"):
-                    shutil.rmtree(left, ignore_errors=True)
 
     def steps(self) -> tuple[int, ...]:
         """After how many steps the complete checkpoints were taken, in ascending order."""
@@ -101,8 +97,8 @@ class Checkpoints:
 
     def reserve(self, state: PyTree) -> None:
         """Prepare the memory that `save` needs, in the background."""
-        arrays = named_arrays(state)
-        self._pending = self._writer.submit(self._staging.reserve, {f"{_STATE}.{n}": a for n, a in arrays.items()})
+        arrays = {f"{_STATE}.{name}": array for name, array in named_arrays(state).items()}
+        self._pending = self._writer.submit(self._staging.reserve, Staging.needs(arrays))
 
     def due(self, step: int) -> bool:
         """Whether it is time for one; never while the last one is still being written because of time.
@@ -191,6 +187,8 @@ class Checkpoints:
             pending.result()
 
     def _write(self, step: int, parts: list[Part], arrays: Mapping, run: Mapping, began: float, blocked: float) -> None:
+        if not self.written and jax.process_index() == 0:
+            self._remove_leftovers()
         making = self.folder / f".making-{_name(step)}-{self._attempt}"
         making.mkdir(mode=0o700, exist_ok=True)
         write_parts(making, parts)
@@ -209,6 +207,15 @@ class Checkpoints:
             part.unlink()
         for old in self.steps()[: -self.keep]:
             self._remove(old)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what somebody who was killed had begun."""
+        for left in self.folder.glob(".*-step-*"):
+            if not left.name.endswith(f"-{self._attempt}"):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
     def _remove(self, step: int) -> None:
         leaving = self.folder / f".leaving-{_name(step)}-{self._attempt}"

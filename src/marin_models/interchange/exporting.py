@@ -12,6 +12,7 @@ import ml_dtypes  # noqa: F401  # gives numpy its bfloat16
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from marin_models.generation import dropless
 from marin_models.interchange.families import FAMILIES
 from marin_models.interchange.family import Family, fitting
 from marin_models.interchange.importing import import_model
@@ -155,12 +156,14 @@ def _check(folder: Path, config: TransformerConfig, written: Mapping[str, np.nda
 
 def _logits(config: TransformerConfig, parameters: Mapping[str, np.ndarray], tokens: np.ndarray) -> np.ndarray:
     bias = parameters.get(BALANCING_BIAS)
-    model = unflatten(config, {name: value for name, value in parameters.items() if name != BALANCING_BIAS})
+    model = unflatten(dropless(config), {name: value for name, value in parameters.items() if name != BALANCING_BIAS})
     return np.asarray(_forward(model, tokens, bias))
 
 
 @jax.jit
 def _forward(
-    model: Transformer, tokens: Int[np.ndarray | Array, "batch length"], bias: Float[Array, "layers experts"] | None
+    model: Transformer,
+    tokens: Int[np.ndarray | Array, "batch length"],
+    bias: Float[np.ndarray | Array, "layers experts"] | None,
 ) -> Float[Array, "batch length vocabulary"]:
-    return model(tokens)
+    return model(tokens, bias=bias)

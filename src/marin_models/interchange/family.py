@@ -127,10 +127,10 @@ def read_rotation(keys: Keys, *, theta: float, fraction: float = 1.0) -> dict[st
     theta = keys.take("rope_theta", theta)
     fraction = keys.take("partial_rotary_factor", fraction)
     given = {**keys.take("rope_scaling", {}), **keys.take("rope_parameters", {})}
-    kind = given.pop("rope_type", given.pop("type", "default"))
     theta, fraction = given.pop("rope_theta", theta), given.pop("partial_rotary_factor", fraction)
-    if kind != "default" or given:
-        keys.refuse("rope_parameters", {"rope_type": kind, **given}, "only rope_type 'default', without scaling")
+    scaling = {key: value for key, value in given.items() if value != "default"}
+    if scaling:
+        keys.refuse("rope_parameters", scaling, "only rope_type 'default', without scaling")
     return {"rope_theta": theta, "rotary_fraction": fraction}
 
 

@@ -5,6 +5,7 @@
 rotated part apart: "split halves"), so queries and keys need no reordering.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import attrs
@@ -48,11 +49,16 @@ class Piece:
 
 def parameter_shapes(family: Family, config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter of a config, the balancing bias included where the family has one."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract_model(config))
-    shapes = {parameter_name(path): tuple(leaf.shape) for path, leaf in leaves}
+    shapes = dict(_model_shapes(config))
     if BALANCING_BIAS in family.names and config.mixture is not None:
         shapes[BALANCING_BIAS] = (config.routed_layers, config.mixture.experts)
     return shapes
+
+
+@functools.lru_cache(maxsize=8)
+def _model_shapes(config: TransformerConfig) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract_model(config))
+    return tuple((parameter_name(path), tuple(leaf.shape)) for path, leaf in leaves)
 
 
 def pieces(family: Family, config: TransformerConfig) -> list[Piece]:
@@ -83,8 +89,10 @@ def _first_layer(config: TransformerConfig, name: str) -> tuple[int, str]:
     if name == BALANCING_BIAS:
         return config.dense_layers, name
     stack, _, local_name = name.partition(".")
-    routed = stack == "routed_blocks" if config.dense_layers else config.mixture is not None
-    return (config.dense_layers if routed else 0), local_name
+    if stack == "dense_blocks" or config.mixture is None:
+        return 0, local_name
+    kind, _, rest = local_name.partition(".")
+    return config.dense_layers, f"mixture.{rest}" if kind == "feed_forward" else local_name
 
 
 def _place(piece: Piece, config: TransformerConfig) -> tuple[int, str]:

@@ -23,7 +23,7 @@ from marin_models.training.feed import chunk_batches, feed_of
 from marin_models.training.record import Record, Timing, Trained
 from marin_models.training.state import TrainingState, initial_state
 from marin_models.training.step import Batch, Program, Run, StepMetrics, train_chunk
-from marin_models.transformer import Transformer, TransformerConfig
+from marin_models.transformer import TransformerConfig
 from marin_models.windows import Mixture
 
 CHUNK = 10  # steps per compiled call: long enough to hide Python, short enough to show progress and stop
@@ -86,7 +86,7 @@ def train(
         step, fresh, compile_seconds = _compiled(model_config, optimizer_config, config, batches(range(0)))
         begin, first, record = _restored(fresh, checkpoints, identity, tuple(texts), mesh)
         for done, state, loss in _chunks(step, begin, batches, _spans(first, config, checkpoints), config, record):
-            _evaluate(state.model, texts, config, done, record)
+            _evaluate(state, texts, config, done, record)
             if checkpoints is not None and done < config.steps and checkpoints.due(done):
                 checkpoints.save(done, state, record.columns(), run=identity)
             if on_progress is not None:
@@ -94,9 +94,12 @@ def train(
             if check is not None:
                 check()
         parameters = flatten(state.model)
+        average = None if state.average is None else flatten(state.average)
+        bias = None if state.bias is None else np.asarray(state.bias)
     written = () if checkpoints is None else tuple(checkpoints.written)
     timing = Timing(record.seconds(), compile_seconds, first, written)
-    return Trained(parameters, record.curve(), record.evaluations(), feed.source_tokens(config.steps), timing)
+    sources = feed.source_tokens(config.steps)
+    return Trained(parameters, average, bias, record.curve(), record.evaluations(), sources, timing)
 
 
 def _chunks(
@@ -114,7 +117,7 @@ def _chunks(
     clock = _Clock(record.seconds())
     for span in spans:
         state, found = jax.block_until_ready(step(state, batches(span), len(span)))
-        metrics = StepMetrics(*(np.asarray(values)[: len(span)] for values in found))
+        metrics = first_of(found, len(span))
         record.add_steps(metrics, clock.spread(len(span)))
         guard.look(span.start, metrics.loss, metrics.learning_rate, metrics.skipped)
         yield span.stop, state, float(metrics.loss[-1])
@@ -136,6 +139,11 @@ def described_run(
     found |= {f"tokens of {name}": len(stream) for name, stream in mixture.streams.items()}
     found |= {f"weight of {name}": weight for name, weight in mixture.weights.items()}
     return json.loads(json.dumps(found))
+
+
+def first_of(metrics: StepMetrics, count: int) -> StepMetrics:
+    """The metrics of the first so many steps, in memory of the host."""
+    return jax.tree.map(lambda values: np.asarray(values)[:count], metrics)
 
 
 class _Clock:
@@ -172,7 +180,11 @@ def _compiled(
     began = time.perf_counter()
     with _compiling:
         state = initial_state(
-            training_config.seed, run.hyperparameters, config=model_config, rule=optimizer_config.rule
+            training_config.seed,
+            run.hyperparameters,
+            config=model_config,
+            rule=optimizer_config.rule,
+            averaged=optimizer_config.average is not None,
         )
         state, _ = jax.block_until_ready(step(state, batches, 0))
     return step, state, time.perf_counter() - began
@@ -199,9 +211,10 @@ def _restored(
 
 
 def _evaluate(
-    model: Transformer, texts: Mapping[str, np.ndarray], config: TrainingConfig, step: int, record: Record
+    state: TrainingState, texts: Mapping[str, np.ndarray], config: TrainingConfig, step: int, record: Record
 ) -> None:
-    """Note how well the held-out streams are predicted, if it is time to."""
+    """Note how well the held-out streams are predicted, if it is time to; nothing of the state changes."""
     every = config.evaluate_every or config.steps
     if texts and (step % every == 0 or step == config.steps):
-        record.add_evaluation(step, {name: window_loss(model, tokens) for name, tokens in texts.items()})
+        losses = {name: window_loss(state.model, tokens, bias=state.bias) for name, tokens in texts.items()}
+        record.add_evaluation(step, losses)

@@ -10,6 +10,25 @@ from marin_models.training.step import StepMetrics
 
 
 @attrs.frozen(eq=False)
+class RouterCurve:
+    """What the routed layers reported at each step.
+
+    Attributes:
+        max_violation: by how much the busiest expert exceeded the mean load (MaxVio), fp32 of shape [steps, layers].
+        load_entropy: of the shares of load, nats; likewise.
+        auxiliary_loss: before its coefficient; 1 when all is even; likewise.
+        z_loss: before its coefficient; likewise.
+        dropped: assignments that were dropped, int64 of shape [steps, layers].
+    """
+
+    max_violation: np.ndarray
+    load_entropy: np.ndarray
+    auxiliary_loss: np.ndarray
+    z_loss: np.ndarray
+    dropped: np.ndarray
+
+
+@attrs.frozen(eq=False)
 class Curve:
     """One point per step; equal arguments give equal bits on one machine.
 
@@ -20,6 +39,7 @@ class Curve:
         gradient_norm: before clipping, fp32.
         learning_rate: of the matrices, fp32.
         skipped: steps that updated nothing, because the loss or the gradient was not finite; bool.
+        router: of the routed layers; None if there are none.
     """
 
     step: np.ndarray
@@ -28,6 +48,7 @@ class Curve:
     gradient_norm: np.ndarray
     learning_rate: np.ndarray
     skipped: np.ndarray
+    router: RouterCurve | None = None
 
 
 @attrs.frozen(eq=False)
@@ -68,6 +89,8 @@ class Trained:
 
     Attributes:
         parameters: by dotted name (see `marin_models.unflatten`), fp32.
+        average: exponential moving average of the parameters, by the same names; None: none was kept.
+        router_bias: the biases of the routers in force, fp32 of shape [layers, experts]; None: balancing moves none.
         curve: what happened at each step.
         evaluations: of the held-out streams.
         source_tokens: predicted tokens drawn from each stream of the mixture.
@@ -75,6 +98,8 @@ class Trained:
     """
 
     parameters: dict[str, np.ndarray]
+    average: dict[str, np.ndarray] | None
+    router_bias: np.ndarray | None
     curve: Curve
     evaluations: Evaluations
     source_tokens: dict[str, int]
@@ -95,7 +120,10 @@ class Record:
 
     def add_steps(self, metrics: StepMetrics, seconds: np.ndarray) -> None:
         """Note what some steps reported, and when each of them was done."""
-        for name, values in {**metrics._asdict(), "seconds": seconds}.items():
+        router = {} if metrics.router is None else metrics.router._asdict()
+        reported = metrics._replace(router=None)._asdict() | {f"router.{name}": each for name, each in router.items()}
+        del reported["router"]
+        for name, values in {**reported, "seconds": seconds}.items():
             self._parts.setdefault(name, []).append(np.asarray(values))
 
     def add_evaluation(self, step: int, losses: Mapping[str, float]) -> None:
@@ -115,7 +143,19 @@ class Record:
         columns = {**nothing, "skipped": np.zeros(0, bool), "tokens": np.zeros(0, np.int64), **columns}
         measured = (columns[name] for name in ("loss", "gradient_norm", "learning_rate", "skipped"))
         tokens = np.cumsum(columns["tokens"], dtype=np.int64)
-        return Curve(np.arange(1, len(tokens) + 1), tokens, *measured)
+        return Curve(np.arange(1, len(tokens) + 1), tokens, *measured, router=self._router())
+
+    def _router(self) -> RouterCurve | None:
+        found = {
+            name.removeprefix("router."): column
+            for name, column in self.columns().items()
+            if name.startswith("router.")
+        }
+        if not found:
+            return None
+        dropped = found["dropped_by_sender"].astype(np.int64) + found["dropped_by_receiver"]
+        reported = (found[name] for name in ("max_violation", "load_entropy", "auxiliary_loss", "z_loss"))
+        return RouterCurve(*reported, dropped)
 
     def evaluations(self) -> Evaluations:
         """One point per evaluation so far."""

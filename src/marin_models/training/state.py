@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
+from marin_models.balancing import BalancingState, initial_balancing
 from marin_models.mesh import axis_sizes, parameter_specs
 from marin_models.optimizers import Hyperparameters, Rule, optimizer
 from marin_models.transformer import Transformer
@@ -21,12 +22,21 @@ class TrainingState(NamedTuple):
         optimizer: the optimizer's moments.
         step: 0-based index of the next step.
         key: what everything random in the model is drawn from; the initial parameters were.
+        average: exponential moving average of the parameters, if one is kept.
+        balancing: biases of the routers, in force and pending, if balancing moves any.
     """
 
     model: Transformer
     optimizer: PyTree
     step: Int[Array, ""]
     key: Key[Array, ""]
+    average: Transformer | None = None
+    balancing: BalancingState | None = None
+
+    @property
+    def bias(self) -> Float[Array, "layers experts"] | None:
+        """The biases in force, which the last step was routed by, and evaluation is."""
+        return None if self.balancing is None else self.balancing.in_force
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -38,11 +48,28 @@ def initial_model(seed: int | Int[Array, ""], *, config: TransformerConfig) -> T
     return jax.tree.map(jax.sharding.reshard, model, parameter_specs(model, jax.sharding.get_abstract_mesh()))
 
 
-@functools.partial(jax.jit, static_argnames=("config", "rule"))
+@functools.partial(jax.jit, static_argnames=("config", "rule", "averaged"))
 def initial_state(
-    seed: int | Int[Array, ""], hyperparameters: Hyperparameters, *, config: TransformerConfig, rule: Rule
+    seed: int | Int[Array, ""],
+    hyperparameters: Hyperparameters,
+    *,
+    config: TransformerConfig,
+    rule: Rule,
+    averaged: bool = False,
 ) -> TrainingState:
-    """The state before the first step of a run; on the mesh in force, moments lie where their parameters do."""
+    """The state before the first step of a run; on the mesh in force, moments lie where their parameters do.
+
+    Args:
+        seed: of the parameters.
+        hyperparameters: of the optimizer.
+        config: shape of the model.
+        rule: what moves the parameters.
+        averaged: an average of the parameters is kept.
+    """
     model = initial_model(seed, config=config)
     moments = optimizer(rule, hyperparameters).init(model)
-    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed))
+    average = jax.tree.map(jnp.copy, model) if averaged else None
+    mixture = config.mixture
+    biased = mixture is not None and mixture.biased
+    balancing = initial_balancing(config.routed_layers, mixture.experts) if biased else None
+    return TrainingState(model, moments, jnp.zeros((), jnp.int32), jax.random.key(seed), average, balancing)

@@ -9,11 +9,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from marin_kernels import CrossEntropyImplementation, linear_cross_entropy
+from marin_kernels import CrossEntropyImplementation
+from marin_models.averaging import moving_average
+from marin_models.balancing import begin_step, end_step
+from marin_models.mixture_of_experts import RouterStatistics, merged
 from marin_models.optimizers import Hyperparameters, OptimizerConfig, Rule, clip_by_norm, optimizer
 from marin_models.packing import PADDING
 from marin_models.schedules import schedule_factor
 from marin_models.training.config import TrainingConfig
+from marin_models.training.loss import mean_cross_entropy
 from marin_models.training.state import TrainingState
 from marin_models.transformer import Transformer
 
@@ -31,6 +35,17 @@ class Batch(NamedTuple):
     segment_ids: Int[Array, "*steps batch length_and_one"] | None = None
 
 
+class RouterMetrics(NamedTuple):
+    """What the routed layers report of a step; attributes as in `marin_models.mixture_of_experts.RouterStatistics`."""
+
+    max_violation: Float[Array, "*steps layers"]
+    load_entropy: Float[Array, "*steps layers"]
+    auxiliary_loss: Float[Array, "*steps layers"]
+    z_loss: Float[Array, "*steps layers"]
+    dropped_by_sender: Int[Array, "*steps layers"]
+    dropped_by_receiver: Int[Array, "*steps layers"]
+
+
 class StepMetrics(NamedTuple):
     """What a step reports.
 
@@ -40,6 +55,7 @@ class StepMetrics(NamedTuple):
         learning_rate: of the matrices.
         skipped: the loss or the gradient was not finite, and nothing was updated.
         tokens: that the batch predicts.
+        router: of the routed layers; None if there are none.
     """
 
     loss: Float[Array, "*steps"]
@@ -47,6 +63,7 @@ class StepMetrics(NamedTuple):
     learning_rate: Float[Array, "*steps"]
     skipped: Bool[Array, "*steps"]
     tokens: Int[Array, "*steps"]
+    router: RouterMetrics | None
 
 
 class Run(NamedTuple):
@@ -71,13 +88,13 @@ class Program:
     """What of a run is compiled in.
 
     Attributes:
-        optimizer: which rule moves the parameters.
+        rule: what moves the parameters.
         cross_entropy: which implementation of the loss runs.
         micro_batches: parts in which a batch goes through the model.
         skip_not_finite: a step whose loss or gradient is not finite updates nothing.
     """
 
-    optimizer: Rule
+    rule: Rule
     cross_entropy: CrossEntropyImplementation = "chunked"
     micro_batches: int = 1
     skip_not_finite: bool = False
@@ -102,40 +119,69 @@ def predicted_tokens(batch: Batch) -> Int[Array, ""]:
     return jnp.sum(prediction_weights(batch.segment_ids), dtype=jnp.int32)
 
 
-def batch_gradients(
-    model: Transformer, batch: Batch, run: Run, program: Program
-) -> tuple[Float[Array, ""], Transformer]:
-    """Cross-entropy of a batch, and the gradients of its loss; the same for any number of micro-batches.
+class BatchGradients(NamedTuple):
+    """What a batch says of a model.
 
-    Each predicted token of the batch counts the same, wherever it stands.
+    Attributes:
+        loss: cross-entropy alone, nats per predicted token.
+        router: what the routed layers say; None if there are none.
+        gradients: of the whole loss, z-loss and the routers' losses included.
     """
 
-    def objective(model: Transformer, part: Batch) -> tuple[Array, Array]:
+    loss: Float[Array, ""]
+    router: RouterStatistics | None
+    gradients: Transformer
+
+
+def batch_gradients(
+    model: Transformer, batch: Batch, run: Run, program: Program, bias: Float[Array, "layers experts"] | None = None
+) -> BatchGradients:
+    """Loss and gradients of a batch; the same for any number of micro-batches.
+
+    Each predicted token of the batch counts the same, wherever it stands. Only the auxiliary losses of routers, and
+    biases measured by quantiles, are means of those of the micro-batches.
+
+    Args:
+        model: its parameters.
+        batch: rows.
+        run: numbers of the run.
+        program: what is compiled in.
+        bias: of the routers, in force; None: zeros.
+    """
+
+    def objective(model: Transformer, part: Batch) -> tuple[Array, tuple[Array, RouterStatistics | None]]:
         weights = None if part.segment_ids is None else prediction_weights(part.segment_ids)
         segments = None if part.segment_ids is None else part.segment_ids[:, :-1]
-        hidden = model.hidden(part.tokens[:, :-1], segments).reshape(-1, model.config.width)
-        return linear_cross_entropy(
+        hidden, router = model.hidden_and_statistics(part.tokens[:, :-1], segments, bias=bias)
+        found = mean_cross_entropy(
             hidden,
             model.head,
-            part.tokens[:, 1:].reshape(-1),
-            None if weights is None else weights.reshape(-1),
+            part.tokens[:, 1:],
+            weights,
             z_loss=run.z_loss,
             implementation=program.cross_entropy,
         )
+        loss = found.loss if router is None else found.loss + jnp.sum(router.loss)
+        return loss, (found.cross_entropy, router)
 
-    def gradients(part: Batch) -> tuple[Array, Transformer]:
-        (_, loss), found = jax.value_and_grad(objective, has_aux=True)(model, part)
-        return loss, found
+    def gradients(part: Batch) -> BatchGradients:
+        (_, (loss, router)), found = jax.value_and_grad(objective, has_aux=True)(model, part)
+        return BatchGradients(loss, router, found)
 
     if program.micro_batches == 1:
         return gradients(batch)
 
-    def add(total: PyTree, part: tuple[Batch, Array]) -> tuple[PyTree, None]:
-        return jax.tree.map(lambda one, other: one + part[1] * other, total, gradients(part[0])), None
+    def add(total: PyTree, part: tuple[Batch, Array]) -> tuple[PyTree, RouterStatistics | None]:
+        found = gradients(part[0])
+        return jax.tree.map(
+            lambda one, other: one + part[1] * other, total, (found.loss, found.gradients)
+        ), found.router
 
     parts = jax.tree.map(lambda rows: _parts(rows, program.micro_batches), batch)
     zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros((), jnp.float32), model))
-    return jax.lax.scan(add, zeros, (parts, _shares(parts, program.micro_batches)))[0]
+    (loss, total), router = jax.lax.scan(add, zeros, (parts, _shares(parts, program.micro_batches)))
+    mixture = model.config.mixture
+    return BatchGradients(loss, None if mixture is None else merged(router, bias, mixture), total)
 
 
 def _parts(rows: Int[Array, "batch length"], count: int) -> Int[Array, "{count} part length"]:
@@ -152,22 +198,32 @@ def _shares(parts: Batch, count: int) -> Float[Array, " {count}"]:
 
 
 def train_step(state: TrainingState, batch: Batch, run: Run, *, program: Program) -> tuple[TrainingState, StepMetrics]:
-    """One optimizer step on one batch."""
-    loss, gradients = batch_gradients(state.model, batch, run, program)
+    """One optimizer step on one batch; biases of routers that were pending are in force from its beginning."""
+    balancing = None if state.balancing is None else begin_step(state.balancing)
+    bias = None if balancing is None else balancing.in_force
+    loss, router, gradients = batch_gradients(state.model, batch, run, program, bias)
     hyperparameters = run.hyperparameters
     gradients, norm = clip_by_norm(gradients, hyperparameters.clip)
-    factor = schedule_factor(program.optimizer.schedule, hyperparameters.schedule, state.step, run.steps)
-    rule = optimizer(program.optimizer, hyperparameters, factor)
-    updates, moments = rule.update(gradients, state.optimizer, state.model)
-    new = state._replace(model=optax.apply_updates(state.model, updates), optimizer=moments)
+    factor = schedule_factor(program.rule.schedule, hyperparameters.schedule, state.step, run.steps)
+    move = optimizer(program.rule, hyperparameters, factor)
+    updates, moments = move.update(gradients, state.optimizer, state.model)
+    model = optax.apply_updates(state.model, updates)
+    average = None if state.average is None else moving_average(state.average, model, hyperparameters.average)
+    if balancing is not None and router is not None:
+        balancing = end_step(balancing, router.next_bias)
+    new = state._replace(model=model, optimizer=moments, average=average, balancing=balancing)
     skipped = ~(jnp.isfinite(loss) & jnp.isfinite(norm))
     if program.skip_not_finite:
         new = jax.tree.map(lambda before, after: jnp.where(skipped, before, after), state, new)
     else:
         skipped = jnp.zeros_like(skipped)
     rate = factor * hyperparameters.learning_rate
-    metrics = StepMetrics(loss, norm, rate, skipped, predicted_tokens(batch))
+    metrics = StepMetrics(loss, norm, rate, skipped, predicted_tokens(batch), _router_metrics(router))
     return new._replace(step=state.step + 1), metrics
+
+
+def _router_metrics(router: RouterStatistics | None) -> RouterMetrics | None:
+    return None if router is None else RouterMetrics(*(getattr(router, name) for name in RouterMetrics._fields))
 
 
 @functools.partial(jax.jit, static_argnames="program", donate_argnames=("state",))

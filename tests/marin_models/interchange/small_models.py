@@ -6,25 +6,41 @@ import attrs
 import jax
 import numpy as np
 
-from marin_models import TransformerConfig, flatten
-from marin_models.training import initial_model
+from marin_models import TransformerConfig
+from marin_models.mixture_config import MixtureOfExpertsConfig
+from marin_models.parameters import abstract_model, parameter_name
 
 DENSE = TransformerConfig(
     vocabulary=33, width=16, layers=3, heads=4, key_value_heads=2, feed_forward=24, head_size=6, rope_theta=5000.0
 )
 
+SOFTMAX = MixtureOfExpertsConfig(experts=4, top_k=2, inner=12, scoring="softmax", balancing="none")
+SIGMOID = MixtureOfExpertsConfig(experts=4, top_k=2, inner=12, shared_inner=24, scale=2.5)
+
 CONFIGS = {
     "qwen3": attrs.evolve(DENSE, window=4, local_to_global=(2, 1), tied_head=True, norm_epsilon=1e-5),
     "llama": attrs.evolve(DENSE, qk_norm="none", head_size=4),
+    "qwen3_moe": attrs.evolve(DENSE, mixture=attrs.evolve(SOFTMAX, renormalize=False), dense_layers=1),
+    "mixtral": attrs.evolve(DENSE, mixture=SOFTMAX, qk_norm="none", window=4, local_to_global=(1, 0)),
+    "olmoe": attrs.evolve(DENSE, mixture=attrs.evolve(SOFTMAX, renormalize=False), qk_norm="projection", head_size=4),
+    "glm4_moe": attrs.evolve(
+        DENSE, mixture=SIGMOID, dense_layers=1, rotary_fraction=0.5, head_size=8, attention_bias=True
+    ),
 }
 
 
 @functools.cache
 def parameters(family):
-    """Every parameter away from its initial value, so that nothing hides behind a one or a zero."""
+    """Random numbers everywhere, of the size that initial ones have."""
     random = np.random.default_rng(3)
-    model = initial_model(0, config=CONFIGS[family])
-    return flatten(jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract_model(CONFIGS[family]))
+    shapes = {parameter_name(path): leaf.shape for path, leaf in leaves}
+    return {name: _numbers(random, name, shape) for name, shape in shapes.items()}
+
+
+def _numbers(random, name, shape):
+    numbers = random.standard_normal(shape, np.float32)
+    return 1 + 0.3 * numbers if name.endswith("scale") else numbers / np.float32(max(shape[-2:]) ** 0.5)
 
 
 def bias(family):

@@ -5,6 +5,7 @@ import os
 import jax
 import numpy as np
 import pytest
+import their_models
 from small_models import CONFIGS, bias, parameters
 
 from marin_models import unflatten
@@ -14,34 +15,16 @@ pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-COMMON = {
-    "vocab_size": 33,
-    "hidden_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-    "bos_token_id": 32,
-    "eos_token_id": 32,
-}
-THEIRS = {
-    "qwen3": {"head_dim": 6},
-    "qwen3 with windows": {
-        "head_dim": 6,
-        "use_sliding_window": True,
-        "sliding_window": 4,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "tie_word_embeddings": True,
-    },
-    "llama": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-}
 TOKENS = np.random.default_rng(0).integers(0, 33, (2, 13)).astype(np.int32)
 
 
 @jax.jit
-def our_logits(model, tokens):
-    return model(tokens)
+def forward(model, tokens, bias):
+    return model(tokens, bias=bias)
+
+
+def our_logits(config, parameters, bias):
+    return forward(unflatten(config, parameters), TOKENS, bias)
 
 
 def their_logits(model):
@@ -64,38 +47,21 @@ def loaded(folder):
     return model
 
 
-def randomized(model):
-    """Norms, biases and small matrices away from their initial values."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for tensor in [*model.parameters(), *model.buffers()]:
-            if tensor.is_floating_point() and tensor.numel() != len(rotary_frequencies(model)):
-                tensor.add_(0.3 * torch.randn(tensor.shape, generator=generator))
-    return model
-
-
-def rotary_frequencies(model):
-    return model.model.rotary_emb.inv_freq
-
-
-@pytest.mark.parametrize("case", THEIRS)
+@pytest.mark.parametrize("case", their_models.CASES)
 def test_a_model_of_theirs_gives_the_same_logits_here(tmp_path, case):
-    import transformers
-
-    family = case.split()[0]
-    config = transformers.AutoConfig.for_model(family, **COMMON, **THEIRS[case])
-    model = randomized(transformers.AutoModelForCausalLM.from_config(config))
+    model = their_models.model(case)
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     found = import_model(tmp_path / "model")
-    assert found.family == family
-    assert_equal_logits(our_logits(unflatten(found.config, found.parameters), TOKENS), their_logits(model))
+    assert found.family == case.split("-")[0]
+    assert_equal_logits(our_logits(found.config, found.parameters, found.bias), their_logits(model))
+    written, recorded = their_models.without_numbers(tmp_path / "model"), their_models.recorded(case)
+    written["config"].pop("transformers_version")
+    assert written == recorded, "transformers writes other checkpoints than those that the quick tests know"
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_a_model_of_ours_gives_the_same_logits_there(tmp_path, family):
-    ours = our_logits(unflatten(CONFIGS[family], parameters(family)), TOKENS)
+    ours = our_logits(CONFIGS[family], parameters(family), bias(family))
     export_model(
         tmp_path / "model",
         CONFIGS[family],
