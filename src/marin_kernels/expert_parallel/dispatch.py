@@ -1,10 +1,9 @@
 """`moe`: one function, many ways to bring tokens to their experts."""
 
-import contextlib
 import functools
 import math
-from collections.abc import Iterator
 from fractions import Fraction
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -74,30 +73,40 @@ def moe(
     Raises:
         ValueError: the implementation is unknown, or cannot run on this mesh or with these sizes.
     """
-    transport = _transport(implementation)
-    with _in_force(mesh, x):
-        mesh = jax.sharding.get_abstract_mesh()
-        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-        extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
-        _check(implementation, extent, sizes, experts)
-        shard = Shard(ExpertAxis(extent.shards), extent, functools.partial(multiply, implementation=grouped_matmul))
-        if mesh.empty:
-            return _outcome(transport(x, routing, experts, shard), x, routing, {})
-        return _over_mesh(transport, x, routing, experts, shard, sizes)
-
-
-@contextlib.contextmanager
-def _in_force(mesh: Mesh | AbstractMesh | None, x: Array) -> Iterator[None]:
     current = jax.sharding.get_abstract_mesh()
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    if abstract is None or abstract == current:
-        yield
-    elif isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
+    if isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
         with jax.set_mesh(mesh):
-            yield
-    else:
+            return _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul, shards_per_host)
+    _check_in_force(mesh, current)
+    transport = _transport(implementation)
+    sizes = dict(zip(current.axis_names, current.axis_sizes, strict=True))
+    extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
+    _check(implementation, extent, sizes, experts)
+    shard = Shard(ExpertAxis(extent.shards), extent, functools.partial(multiply, implementation=grouped_matmul))
+    if current.empty:
+        return _outcome(transport(x, routing, experts, shard), x, routing, {})
+    return _over_mesh(transport, x, routing, experts, shard, sizes)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul, shards_per_host):
+    """`moe` outside of a program: op by op, collectives would take minutes."""
+    return moe(
+        x,
+        routing,
+        experts,
+        implementation=implementation,
+        capacity_factor=capacity_factor,
+        grouped_matmul=grouped_matmul,
+        shards_per_host=shards_per_host,
+    )
+
+
+def _check_in_force(mesh: Mesh | AbstractMesh | None, current: AbstractMesh) -> None:
+    named = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    if named is not None and named != current:
         raise ValueError(
-            f"moe: asked for the mesh {abstract}, but {'none' if current.empty else current} is in force here; "
+            f"moe: asked for the mesh {named}, but {'none' if current.empty else current} is in force here; "
             "enter `with jax.set_mesh(mesh):` around the jitted call and leave `mesh` out"
         )
 
@@ -105,9 +114,11 @@ def _in_force(mesh: Mesh | AbstractMesh | None, x: Array) -> Iterator[None]:
 def _transport(implementation: str) -> Transport:
     if implementation in TRANSPORTS:
         return TRANSPORTS[implementation]
-    raise ValueError(
-        f"moe: unknown implementation {implementation!r}; choose one of {', '.join(map(repr, sorted(TRANSPORTS)))}"
-    )
+    if implementation in get_args(ExpertParallelImplementation):
+        reason = f"{implementation!r} is not part of this installation"
+    else:
+        reason = f"unknown implementation {implementation!r}"
+    raise ValueError(f"moe: {reason}; choose one of {', '.join(map(repr, TRANSPORTS))}")
 
 
 def _extent(
@@ -138,7 +149,7 @@ def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: 
     if implementation == "local" and extent.shards > 1:
         raise ValueError(
             f"moe: 'local' needs all experts on the shard of their tokens, but the mesh ({_named(sizes)}) splits them "
-            f"over {extent.shards}; choose one of {', '.join(map(repr, sorted(set(TRANSPORTS) - {'local'})))}"
+            f"over {extent.shards}; choose one of {', '.join(repr(name) for name in TRANSPORTS if name != 'local')}"
         )
     if extent.experts % extent.shards:
         raise ValueError(
