@@ -26,7 +26,7 @@ class Model:
         family: the `model_type` of the checkpoint that it came from.
         config: its shape.
         parameters: by dotted name, fp32.
-        router_bias: the balancing bias of each router, fp32 of shape [routed layers, experts]; None without routers.
+        router_bias: the balancing bias of each router, fp32 of shape [routed layers, experts]; None: there is none.
     """
 
     family: str

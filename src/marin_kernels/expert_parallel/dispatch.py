@@ -11,7 +11,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
+from marin_kernels.expert_parallel.blocked_feed_forward import blocked_feed_forward
 from marin_kernels.expert_parallel.extent import Extent
+from marin_kernels.expert_parallel.feed_forward import FeedForward, expert_feed_forward
 from marin_kernels.expert_parallel.fixed import fixed
 from marin_kernels.expert_parallel.fused import fused_tpu
 from marin_kernels.expert_parallel.hierarchical import hierarchical, ring_dedup
@@ -24,6 +26,7 @@ from marin_kernels.expert_parallel.routing import Dispatch, ExpertParallelImplem
 from marin_kernels.expert_parallel.shard import Shard, Transport, Transported
 from marin_kernels.grouped_matmul import GroupedMatmulImplementation
 from marin_kernels.grouped_matmul import grouped_matmul as multiply
+from marin_kernels.implementations import platform
 
 TOKEN_AXES = ("replica", "data", "expert")
 """The mesh axes over which tokens are split, outermost first."""
@@ -63,7 +66,7 @@ def moe(
         mesh: the mesh; None: the one in force (``jax.set_mesh``), or one device when there is none.
         capacity_factor: room of each shard of experts, in even shares of the assignments; what has no room is dropped
             and contributes nothing, in both directions. None: nothing is dropped. `local` never drops.
-        grouped_matmul: which grouped matrix product.
+        grouped_matmul: which grouped matrix product; on a CPU, the default computes all of an expert in blocks.
         shards_per_host: neighbours on the expert axis that share a host, for `hierarchical`; None: as many as there
             are devices in a process, over the model axis.
 
@@ -82,7 +85,7 @@ def moe(
     sizes = dict(zip(current.axis_names, current.axis_sizes, strict=True))
     extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
     _check(implementation, extent, sizes, experts)
-    shard = Shard(ExpertAxis(extent.shards), extent, functools.partial(multiply, implementation=grouped_matmul))
+    shard = Shard(ExpertAxis(extent.shards), extent, _feed_forward(x, grouped_matmul))
     if current.empty:
         return _outcome(transport(x, routing, experts, shard), x, routing, {})
     return _over_mesh(transport, x, routing, experts, shard, sizes)
@@ -119,6 +122,13 @@ def _transport(implementation: str) -> Transport:
     else:
         reason = f"unknown implementation {implementation!r}"
     raise ValueError(f"moe: {reason}; choose one of {', '.join(map(repr, TRANSPORTS))}")
+
+
+def _feed_forward(x: Array, grouped_matmul: GroupedMatmulImplementation) -> FeedForward:
+    if grouped_matmul == "blocked" or (grouped_matmul == "default" and platform(x) == "cpu"):
+        return blocked_feed_forward
+    product = functools.partial(multiply, implementation=grouped_matmul)
+    return functools.partial(expert_feed_forward, multiply=product)
 
 
 def _extent(

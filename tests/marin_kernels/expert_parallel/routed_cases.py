@@ -140,10 +140,10 @@ def expected(case, keep):
     return jax.tree.map(np.asarray, compiled((), shapes_of(*case, keep), oracle=True)(*case, keep))
 
 
-def check(case, implementation, *, groups=1, shards=1, factor=None, lanes=1, tolerances=FLOAT32, mesh=None):
+def check(case, implementation, *, groups=1, shards=1, factor=None, lanes=1, tolerances=FLOAT32, mesh=None, **options):
     """Everything that is promised of one call: outputs, gradients, drops, counts. Returns the result."""
     mesh = mesh or mesh_of(data=groups, expert=shards)
-    options = {"shards_per_host": lanes} if implementation == "hierarchical" else {}
+    options |= {"shards_per_host": lanes} if implementation == "hierarchical" else {}
     result = run(case, mesh, implementation=implementation, capacity_factor=factor, **options)
     lanes = lanes if implementation == "hierarchical" else 1
     keep, by_sender, by_receiver = counted(case, implementation, groups, shards, factor, lanes)

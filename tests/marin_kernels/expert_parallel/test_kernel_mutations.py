@@ -39,8 +39,12 @@ def left_out(module, name):
     return mock.patch.object(module, name, nothing)
 
 
+def first_buffer(_):
+    return jnp.int32(0)  # made here: a kernel takes no array from outside
+
+
 def always_the_first(name):
-    return mock.patch.object(pipeline, name, return_value=jnp.int32(0))
+    return mock.patch.object(pipeline, name, first_buffer)
 
 
 def late_first_shard():
