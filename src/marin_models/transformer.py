@@ -74,7 +74,9 @@ class Block(eqx.Module):
             return x + self.feed_forward(entering), None
         rows = entering.reshape(-1, x.shape[-1])
         output, statistics = self.feed_forward(rows, bias, None if valid is None else valid.reshape(-1))
-        return x + output.reshape(x.shape), statistics
+        # Left to infer, a reshape would split the tokens of a row over the devices of an expert group.
+        split = spec(BATCH, None, None) if axis_sizes() else None
+        return x + jnp.reshape(output, x.shape, out_sharding=split), statistics
 
 
 class Transformer(eqx.Module):

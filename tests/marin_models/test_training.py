@@ -14,8 +14,7 @@ from marin_models.training import initial_model, loop
 
 def same(one, other):
     """Bitwise equality of all that is deterministic."""
-    for name, value in attrs.asdict(one.curve).items():
-        np.testing.assert_array_equal(value, getattr(other.curve, name))
+    np.testing.assert_equal(attrs.asdict(one.curve), attrs.asdict(other.curve))
     assert one.parameters.keys() == other.parameters.keys()
     for name, value in one.parameters.items():
         np.testing.assert_array_equal(value, other.parameters[name])
