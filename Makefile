@@ -10,7 +10,7 @@ demo: .venv/demo
 	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
 
 test: .venv/development
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long and not compilers and not interop"
 
 test-all: .venv/development .venv/compilers .venv/interop
 	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest

@@ -6,12 +6,13 @@ Each row is a ratio of medians of interleaved measurements, beside its goal; exi
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -28,10 +29,14 @@ from marin_models import (
     measured_peak_flops,
     parameter_groups,
 )
+from marin_models.feed_forward import SwiGLU
+from marin_models.mixture_config import MixtureOfExpertsConfig
+from marin_models.mixture_of_experts import MixtureOfExperts
 from marin_models.newton_schulz import COEFFICIENTS
 from marin_models.optimizers import Hyperparameters, optimizer
 from marin_models.training import Batch, Program, Run, initial_state, train_chunk
 
+MIXTURE = MixtureOfExpertsConfig(experts=16, top_k=2, inner=256)
 DENSE = TransformerConfig(vocabulary=4096, width=256, layers=4, heads=4, key_value_heads=4, feed_forward=704)
 
 
@@ -95,6 +100,33 @@ def muon_rows(repeats: int) -> list[Row]:
     ]
 
 
+def mixture_rows(repeats: int) -> list[Row]:
+    """A mixture of experts, router and balancing included, beside the dense block of its active matrices."""
+    keys, scales = jax.random.split(jax.random.key(0), 3), {"scale": 1.0, "output_scale": 1.0}
+    x = jax.random.normal(keys[0], (2048, DENSE.width))
+    mixture = jax.jit(lambda key: MixtureOfExperts(MIXTURE, DENSE.width, key=key, **scales))(keys[1])
+    dense = jax.jit(lambda key: SwiGLU(DENSE.width, MIXTURE.top_k * MIXTURE.inner, key=key, **scales))(keys[2])
+
+    def forward(layer: Any, x: jax.Array) -> tuple[jax.Array, object]:
+        # Statistics belong to the result: what nobody looks at, the compiler leaves out.
+        found = layer(x)
+        return found if isinstance(found, tuple) else (found, None)
+
+    def objective(layer: Any, x: jax.Array) -> tuple[jax.Array, object]:
+        output, statistics = forward(layer, x)
+        return (output * x).sum(), statistics
+
+    run, differentiate = jax.jit(forward), jax.jit(jax.value_and_grad(objective, argnums=(0, 1), has_aux=True))
+    layers = {"mixture": mixture, "dense": dense}
+    once = medians({name: functools.partial(run, layer, x) for name, layer in layers.items()}, repeats)
+    both = medians({name: functools.partial(differentiate, layer, x) for name, layer in layers.items()}, repeats)
+    title = "FLOP rate of MoE, 16 experts, top 2, beside a dense MLP"
+    return [
+        Row(f"{title}, forward", once["dense"] / once["mixture"], 0.75, at_most=False),
+        Row(f"{title}, with gradients", both["dense"] / both["mixture"], 0.75, at_most=False),
+    ]
+
+
 def dense_rows(repeats: int) -> list[Row]:
     """A training step of the dense model in fp32, beside PyTorch (extra `interop`) and beside its matrix products."""
     try:
@@ -145,6 +177,7 @@ def checkpoint_rows(repeats: int) -> list[Row]:
 
 
 ROWS: dict[str, Callable[[int], list[Row]]] = {
+    "mixture": mixture_rows,
     "muon": muon_rows,
     "dense": dense_rows,
     "checkpoint": checkpoint_rows,

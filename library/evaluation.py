@@ -42,6 +42,7 @@ def held_out_bits(run: Run, stores: Mapping[str, TokenStore], *, length: int) ->
             documents,
             length=length,
             start_token=store.end_of_document,
+            bias=run.router_bias,
             check=current.check,
         )
     current.observe("flops", float(forward_flops_per_token(run.model, length)) * tokens)
@@ -109,6 +110,7 @@ def continuation(
         temperature=temperature,
         top_p=top_p,
         seed=seed,
+        bias=run.router_bias,
         stops=Stops(strings=stop, decode=tokenizer.decode),
     )
     text = tokenizer.decode(written.tokens)

@@ -26,13 +26,13 @@ class Model:
         family: the `model_type` of the checkpoint that it came from.
         config: its shape.
         parameters: by dotted name, fp32.
-        bias: the balancing bias of each router, fp32 of shape [routed layers, experts]; None where there is none.
+        router_bias: the balancing bias of each router, fp32 of shape [routed layers, experts]; None: there is none.
     """
 
     family: str
     config: TransformerConfig
     parameters: dict[str, np.ndarray]
-    bias: np.ndarray | None
+    router_bias: np.ndarray | None
 
 
 @op(pin=["jax", "jaxlib", "safetensors", "tokenizers"])
@@ -61,14 +61,14 @@ def export_checkpoint(
     Raises:
         Inexpressible: the family (or any) cannot express the model; every obstacle is named.
     """
-    config, bias = (model.model, None) if isinstance(model, Run) else (model.config, model.bias)
+    config = model.model if isinstance(model, Run) else model.config
     folder = context().scratch / "checkpoint"
     export_model(
         folder,
         config,
         model.parameters,
         context_length=context_length,
-        bias=bias,
+        bias=model.router_bias,
         family=family,
         dtype=dtype,
         shard_bytes=shard_bytes,

@@ -24,6 +24,8 @@ Answer = dict[str, Any]
 @click.option("--optimizer", default="muon", show_default=True, help="adamw, muon, muonh or adamh.")
 @click.option("--micro-batches", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--expert-parallel", metavar="NAME", help="Implementation of mixtures of experts. Default: ring.")
+@click.option("--capacity-factor", type=click.FloatRange(min=0, min_open=True), help="Of mixtures. Default: dropless.")
+@click.option("--remat", metavar="NAME", help="none, full or save_moe. Default: as the model has it.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds per mesh.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: a list with one plan per mesh.")
 def topology(
@@ -35,6 +37,8 @@ def topology(
     optimizer: str,
     micro_batches: int,
     expert_parallel: str | None,
+    capacity_factor: float | None,
+    remat: str | None,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -56,6 +60,8 @@ def topology(
         "optimizer": optimizer,
         "micro_batches": micro_batches,
         "expert_parallel": expert_parallel,
+        "capacity_factor": capacity_factor,
+        "remat": remat,
     }
     requests = [(text, {**given, "mesh": parse_mesh(text)}) for text in meshes]
     answers = []

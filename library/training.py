@@ -36,6 +36,8 @@ class Run:
     Attributes:
         model: shape of the model.
         parameters: by dotted name, fp32.
+        router_bias: the balancing bias in force at the end, fp32 of shape [routed layers, experts]; None: balancing
+            moves none.
         step: 1-based optimizer step of each point, int64 of shape [steps].
         tokens: tokens predicted up to each point, int64 of shape [steps].
         loss: cross-entropy of each step's batch in nats per token, fp32 of shape [steps].
@@ -50,6 +52,7 @@ class Run:
 
     model: TransformerConfig
     parameters: dict[str, np.ndarray]
+    router_bias: np.ndarray | None
     step: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
@@ -121,6 +124,7 @@ def train(
     return Run(
         model=model,
         parameters=trained.parameters,
+        router_bias=trained.router_bias,
         step=curve.step,
         tokens=curve.tokens,
         loss=curve.loss,

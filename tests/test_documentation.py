@@ -4,6 +4,7 @@ import doctest
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,4 +42,6 @@ def test_the_commands_of_the_readme_are_those_of_the_makefile_and_of_marin():
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
     from marin_dsl.command_line import main
 
-    assert set(re.findall(r"^marin ([a-z]+) ", readme, re.MULTILINE)) == set(main.commands)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    commands = {*main.commands, *project["entry-points"]["marin.commands"]}
+    assert set(re.findall(r"^marin ([a-z]+) ", readme, re.MULTILINE)) == commands

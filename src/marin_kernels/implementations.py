@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 from jaxtyping import Array
@@ -38,7 +39,7 @@ def choose(
     requested: str,
     obstacles: Mapping[str, Obstacle],
     order: Mapping[str, Sequence[str]],
-    *arguments: Array,
+    *arguments: Any,
 ) -> str:
     """The name of the implementation that runs.
 
@@ -48,7 +49,7 @@ def choose(
         obstacles: for each implementation, what tells why it cannot run.
         order: for each platform (``"cpu"``, ``"gpu"``, ``"tpu"``), the usual implementation and what follows it when
             it cannot run; the last one always can.
-        arguments: what the function was given; the first array tells the platform.
+        arguments: what the obstacles are told; the first is an array, which tells the platform.
 
     Raises:
         ValueError: the name is unknown, or the implementation named cannot run here.

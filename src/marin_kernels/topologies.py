@@ -18,6 +18,7 @@ ENVIRONMENT = MappingProxyType(
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
         "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "JAX_PLATFORMS": "cpu",
     }
 )

@@ -2,12 +2,7 @@
 
 from marin_models.averaging import moving_average
 from marin_models.checkpoints import CheckpointDamaged, CheckpointMismatch, Checkpoints
-from marin_models.counting import (
-    active_parameter_count,
-    flops_per_token,
-    forward_flops_per_token,
-    parameter_count,
-)
+from marin_models.counting import active_parameter_count, flops_per_token, forward_flops_per_token, parameter_count
 from marin_models.divergence import Diverged
 from marin_models.evaluation import document_bits
 from marin_models.generation import Continuation, generate, generate_batch

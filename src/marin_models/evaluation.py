@@ -39,6 +39,7 @@ def document_bits(
     start_token: int | None = None,
     stride: int | None = None,
     batch: int = 32,
+    bias: Float[np.ndarray | Array, "layers experts"] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Float[np.ndarray, " documents"]:
     """Bits of each document under the model; divided by its bytes: bits per byte.
@@ -56,6 +57,7 @@ def document_bits(
         stride: tokens scored per window after a document's first; ``length // 2`` unless given.
             ``length``: windows do not overlap, which is twice as fast and a little pessimistic.
         batch: windows scored at once.
+        bias: of the routers, in force; None: zeros.
         check: called after every batch; whatever it raises ends the evaluation.
 
     Returns:
@@ -82,7 +84,7 @@ def document_bits(
     for begin in range(0, len(work.tokens), batch):
         tokens, scored, document = (part[begin : begin + batch] for part in work)
         missing = ((0, batch - len(tokens)), (0, 0))
-        nats = _window_nats(model, np.pad(tokens, missing), np.pad(scored, missing))
+        nats = _window_nats(model, np.pad(tokens, missing), np.pad(scored, missing), bias)
         np.add.at(bits, document, np.asarray(nats, np.float64)[: len(tokens)] / math.log(2))
         if check is not None:
             check()

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from library.interchange import Model, export_checkpoint, import_checkpoint, tokenizer_json
 from library.tokenizers import byte_tokenizer, train_bpe
+from library.training import Run
 from marin_dsl import Failed, Ok, evaluate, op
-from marin_models import Stops, TransformerConfig, flatten, generate_batch
+from marin_models import MixtureOfExpertsConfig, Stops, TransformerConfig, flatten, generate_batch
 from marin_models.interchange import TokenizerFiles, export_model
 from marin_models.parameters import abstract_model
 
@@ -39,14 +40,16 @@ def test_the_end_of_a_document_is_the_last_id_of_the_exported_tokenizer(tokenize
 SHAPE = TransformerConfig(vocabulary=257, width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16)
 
 
+def random_parameters(config, scale=0.25):
+    random = np.random.default_rng(3)
+    model = jax.tree.map(lambda leaf: scale * random.standard_normal(leaf.shape, np.float32), abstract_model(config))
+    return flatten(model)
+
+
 @op
 def untrained(*, gate: bool = False) -> Model:
     config = attrs.evolve(SHAPE, attention_gate=gate)
-    random = np.random.default_rng(3)
-    model = jax.tree.map(
-        lambda leaf, random=random: random.standard_normal(leaf.shape, np.float32) / 4, abstract_model(config)
-    )
-    return Model("none", config, flatten(model), None)
+    return Model("none", config, random_parameters(config), None)
 
 
 def test_a_checkpoint_is_a_directory_that_is_imported_again(tmp_path):
@@ -61,6 +64,31 @@ def test_a_checkpoint_is_a_directory_that_is_imported_again(tmp_path):
     assert imported.value.config == SHAPE
     for name, value in untrained.function().parameters.items():
         np.testing.assert_array_equal(imported.value.parameters[name], value)
+
+
+def test_the_balancing_bias_of_a_run_is_exported_with_it():
+    mixture = MixtureOfExpertsConfig(experts=3, top_k=1, inner=8, shared_inner=8)
+    config = attrs.evolve(SHAPE, mixture=mixture, rotary_fraction=0.5)
+    nothing, bias = np.zeros(0), np.array([[0.5, 0.0, -0.5]], np.float32)
+    run = Run(
+        model=config,
+        parameters=random_parameters(config),
+        router_bias=bias,
+        step=nothing,
+        tokens=nothing,
+        loss=nothing,
+        gradient_norm=nothing,
+        skipped=nothing,
+        evaluated=nothing,
+        held_out_loss={},
+        held_out_bits={},
+        source_tokens={},
+        flops=0.0,
+    )
+    checkpoint = export_checkpoint.function(run, byte_tokenizer.function(), context_length=32)
+    imported = import_checkpoint.function(checkpoint)
+    assert (imported.family, imported.config) == ("glm4_moe", config)
+    np.testing.assert_array_equal(imported.router_bias, bias)
 
 
 def test_a_model_that_no_family_expresses_fails_with_the_reasons(tmp_path):
@@ -78,9 +106,7 @@ def test_transformers_loads_the_tokenizer_and_continues_as_we_do(tokenizers, tmp
 
     for number, tokenizer in enumerate(tokenizers):
         config = attrs.evolve(SHAPE, vocabulary=tokenizer.vocabulary)
-        draw = np.random.default_rng(3).standard_normal
-        model = jax.tree.map(lambda leaf, draw=draw: draw(leaf.shape, np.float32), abstract_model(config))
-        parameters = flatten(model)
+        parameters = random_parameters(config, scale=1)
         folder = tmp_path / str(number)
         files = TokenizerFiles(tokenizer_json(tokenizer), tokenizer.end_of_document)
         export_model(folder, config, parameters, context_length=64, tokenizer=files)

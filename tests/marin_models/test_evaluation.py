@@ -1,3 +1,4 @@
+import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import TINY, tiny_model
 
-from marin_models import document_bits, flatten, unflatten
+from marin_models import MixtureOfExpertsConfig, document_bits, flatten, unflatten
 from marin_models.evaluation import held_out_windows, scored_windows, window_loss
+from marin_models.parameters import abstract_model
 
 PARAMETERS = {name: value * 3 for name, value in flatten(tiny_model()).items()}
 DOCUMENTS = [np.random.default_rng(n).integers(0, 17, n).astype(np.uint16) for n in (5, 0, 23, 1, 8)]
@@ -41,6 +43,17 @@ def test_every_token_is_scored_once_with_as_much_context_as_promised(cut):
             assert len(context) >= min(len(whole), length - stride + 1)
     first = 0 if start is not None else 1
     assert seen == [list(range(first, size)) for size in sizes]
+
+
+def test_documents_are_scored_with_the_bias_of_the_routers_in_force():
+    config = attrs.evolve(TINY, layers=1, mixture=MixtureOfExpertsConfig(experts=3, top_k=1, inner=6))
+    random = np.random.default_rng(0)
+    model = jax.tree.map(lambda leaf: random.standard_normal(leaf.shape, np.float32), abstract_model(config))
+    document, bias = random.integers(0, 17, 7).astype(np.uint16), jnp.array([[2.0, 0.0, -2.0]])
+    found = document_bits(config, flatten(model), [document], length=6, batch=4, bias=bias)
+    nats = 6 * window_loss(model, document[None].astype(np.int32), bias=bias, batch=4)
+    np.testing.assert_allclose(found, [np.log2(17) + nats / np.log(2)], rtol=1e-6)
+    assert abs(found - document_bits(config, flatten(model), [document], length=6, batch=4, bias=0 * bias)) > 0.01
 
 
 def plain_bits(document, length, stride, start):

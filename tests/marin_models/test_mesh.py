@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from simulated_devices import on_devices
-from tiny_models import ROUTED, TINY, perturbed, tiny_model
+from tiny_models import ROUTED, TINY, random_model
 
 from marin_models import Transformer
 from marin_models.mesh import AXES, axis_sizes, make_mesh, parameter_shardings, parameter_specs, product, put, spec
@@ -62,7 +62,7 @@ def assert_equal_numbers(found, expected, tolerance):
 
 @on_devices(8)
 def test_a_model_gives_the_same_numbers_on_one_device_and_on_a_mesh_of_eight():
-    model = perturbed(tiny_model(config=MIXED))
+    model = random_model(MIXED)
     plain = loss_and_gradients(model, *inputs())
     loss, gradients = on_mesh(model, data=2, expert=2, model=2)
     assert_equal_numbers((loss, gradients), plain, 2e-5)
@@ -74,7 +74,7 @@ def test_a_model_gives_the_same_numbers_on_one_device_and_on_a_mesh_of_eight():
 @pytest.mark.parametrize("config", [MIXED, GATED], ids=["mixed", "dense"])
 @on_devices(8)
 def test_a_model_gives_the_same_numbers_on_every_mesh(config):
-    model = perturbed(tiny_model(config=config))
+    model = random_model(config)
     plain = loss_and_gradients(model, *inputs())
     assert_equal_numbers(on_mesh(model), plain, 0 if config.mixture is None else 1e-6)
     for sizes in ({"data": 2, "expert": 2, "model": 2}, {"replica": 2, "data": 2}, {"expert": 4}, {"model": 2}):
@@ -83,7 +83,7 @@ def test_a_model_gives_the_same_numbers_on_every_mesh(config):
 
 @on_devices(8)
 def test_parameters_lie_in_pieces_and_come_back_whole():
-    model = tiny_model(config=GATED)
+    model = random_model(GATED)
     mesh = make_mesh(data=2, expert=2, model=2)
     placed = jax.device_put(model, parameter_shardings(model, mesh))
     query = placed.blocks.attention.query

@@ -14,7 +14,7 @@ from marin_models.muon import nesterov, orthogonalize_together, update_scale
 from marin_models.newton_schulz import COEFFICIENTS
 from marin_models.optimizers import Hyperparameters, OptimizerConfig, optimizer
 
-SHAPES = {"square": (2, 8, 8), "wide": (3, 8, 24), "tall": (2, 24, 8), "experts": (2, 3, 8, 12)}
+SHAPES = {"wide": (3, 8, 24), "tall": (2, 12, 8), "experts": (2, 3, 8, 8)}
 
 
 def gaussian(*shape, seed=0):

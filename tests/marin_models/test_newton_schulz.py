@@ -38,8 +38,10 @@ def test_singular_values_of_a_wide_gaussian_matrix_come_to_one(coefficients, dty
     assert singular.max() <= 1.07
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (8, 12), (8, 40), (40, 8)])
-@pytest.mark.parametrize("coefficients", list(COEFFICIENTS))
+@pytest.mark.parametrize(
+    ("shape", "coefficients"),
+    [((8, 8), "quintic"), ((40, 8), "quintic"), ((8, 12), "simple"), ((8, 40), "polar_express")],
+)
 def test_fp32_is_the_definition(shape, coefficients):
     matrix = gaussian(*shape)
     wanted = definition(matrix, coefficients)
@@ -55,17 +57,16 @@ def test_fp32_keeps_singular_values_that_are_a_millionth_of_the_largest(columns)
     np.testing.assert_allclose(found, wanted, atol=5e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("shape", [(8, 12), (12, 8), (8, 40)])
-def test_it_is_what_optax_iterates(shape):
+@pytest.mark.parametrize(("shape", "coefficients"), [((8, 12), "simple"), ((40, 8), "quintic")])
+def test_it_is_what_optax_iterates(shape, coefficients):
     matrix = gaussian(*shape)
-    for coefficients in ("simple", "quintic"):
-        wanted = orthogonalize_via_newton_schulz(jnp.asarray(matrix), jnp.asarray(COEFFICIENTS[coefficients]), eps=1e-8)
-        found = compiled(coefficients, "float32")(matrix)
-        np.testing.assert_allclose(found, wanted, atol=1e-5 * float(jnp.abs(wanted).max()))
+    wanted = orthogonalize_via_newton_schulz(jnp.asarray(matrix), jnp.asarray(COEFFICIENTS[coefficients]), eps=1e-8)
+    found = compiled(coefficients, "float32")(matrix)
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * float(jnp.abs(wanted).max()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("stack", [(3,), (2, 3)])
+@pytest.mark.parametrize("stack", [(2, 3)])
 def test_matrices_of_a_stack_are_worked_on_one_by_one(stack, dtype):
     matrices = gaussian(*stack, 8, 24)
     found = compiled("quintic", dtype)(matrices)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from plain_transformer import plain_logits
-from tiny_models import TINY, perturbed, tiny_model
+from tiny_models import TINY, random_model, tiny_model
 
 from marin_models import MixtureOfExpertsConfig, TransformerConfig, stack
 
@@ -24,7 +24,7 @@ def logits(model, tokens, segment_ids=None):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_logits_equal_the_architecture_written_out(tied):
-    model = perturbed(tiny_model(config=attrs.evolve(TINY, tied_head=tied)))
+    model = random_model(attrs.evolve(TINY, tied_head=tied))
     found = logits(model, tokens())
     assert found.dtype == jnp.float32
     for row, wanted in zip(found, tokens(), strict=True):
@@ -32,9 +32,8 @@ def test_logits_equal_the_architecture_written_out(tied):
 
 
 def test_the_reference_attention_gives_the_same_logits():
-    model = perturbed(tiny_model())
-    plain = tiny_model(config=attrs.evolve(TINY, attention="reference"))
-    plain = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(model))
+    model = random_model(TINY)
+    plain = random_model(attrs.evolve(TINY, attention="reference"))
     np.testing.assert_allclose(logits(model, tokens()), logits(plain, tokens()), rtol=1e-5, atol=1e-5)
 
 
@@ -44,7 +43,7 @@ def test_logits_do_not_depend_on_later_tokens():
 
 
 def test_packed_documents_do_not_see_each_other():
-    model, row = perturbed(tiny_model()), tokens(batch=1, length=8)
+    model, row = random_model(TINY), tokens(batch=1, length=8)
     segments = jnp.array([[0, 0, 0, 1, 1, 1, 1, 1]])
     packed = logits(model, row, segments)
     changed = logits(model, row.at[:, :3].set(0), segments)
@@ -54,7 +53,7 @@ def test_packed_documents_do_not_see_each_other():
 
 
 def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
-    model = perturbed(tiny_model())
+    model = random_model(TINY)
     unrolled = logits(model, tokens())
     monkeypatch.setattr(stack, "UNROLLED_LAYERS", 0)
     scanned = jax.jit(lambda model, tokens: model(tokens))(model, tokens())
@@ -62,8 +61,8 @@ def test_scanned_layers_give_the_same_logits_as_unrolled_ones(monkeypatch):
 
 
 def test_bfloat16_activations_stay_near_float32():
-    model = tiny_model()
-    low = tiny_model(config=attrs.evolve(TINY, dtype="bfloat16"))
+    model = random_model(TINY)
+    low = random_model(attrs.evolve(TINY, dtype="bfloat16"))
     assert low.hidden(tokens()).dtype == jnp.bfloat16
     assert low.embedding.dtype == jnp.float32
     exact = logits(model, tokens())

@@ -6,7 +6,15 @@ import attrs
 import jax
 import numpy as np
 
-from marin_models import Mixture, MixtureOfExpertsConfig, OptimizerConfig, TrainingConfig, TransformerConfig
+from marin_models import (
+    Mixture,
+    MixtureOfExpertsConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+    parameter_groups,
+)
+from marin_models.parameters import abstract_model
 from marin_models.training import initial_model
 
 TINY = TransformerConfig(vocabulary=17, width=8, layers=2, heads=4, key_value_heads=2, feed_forward=12, head_size=4)
@@ -31,6 +39,17 @@ def perturbed(model, seed=5):
     """Every parameter away from its initial value, so that no term hides behind a one or a zero."""
     random = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: leaf + 0.3 * random.standard_normal(leaf.shape, np.float32), model)
+
+
+@functools.cache
+def random_model(config, seed=5):
+    """Every parameter drawn anew, so that no term hides behind a one or a zero; quicker than to compile a beginning."""
+    random, shapes = np.random.default_rng(seed), abstract_model(config)
+
+    def draw(group, leaf):
+        return jax.numpy.float32((group == "norm") + 0.4 * random.standard_normal(leaf.shape))
+
+    return jax.tree.map(draw, parameter_groups(shapes), shapes)
 
 
 def counting_stream(size=200, vocabulary=17):

@@ -1,10 +1,9 @@
 """`moe`: one function, many ways to bring tokens to their experts."""
 
-import contextlib
 import functools
 import math
-from collections.abc import Iterator
 from fractions import Fraction
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
+from marin_kernels.expert_parallel.blocked_feed_forward import blocked_feed_forward
 from marin_kernels.expert_parallel.extent import Extent
+from marin_kernels.expert_parallel.feed_forward import FeedForward, expert_feed_forward
 from marin_kernels.expert_parallel.fixed import fixed
+from marin_kernels.expert_parallel.fused import fused_tpu
 from marin_kernels.expert_parallel.hierarchical import hierarchical, ring_dedup
 from marin_kernels.expert_parallel.local import local
 from marin_kernels.expert_parallel.pooled import pooled
@@ -24,6 +26,7 @@ from marin_kernels.expert_parallel.routing import Dispatch, ExpertParallelImplem
 from marin_kernels.expert_parallel.shard import Shard, Transport, Transported
 from marin_kernels.grouped_matmul import GroupedMatmulImplementation
 from marin_kernels.grouped_matmul import grouped_matmul as multiply
+from marin_kernels.implementations import platform
 
 TOKEN_AXES = ("replica", "data", "expert")
 """The mesh axes over which tokens are split, outermost first."""
@@ -37,6 +40,7 @@ TRANSPORTS: dict[str, Transport] = {
     "pooled": pooled,
     "ragged": ragged,
     "hierarchical": hierarchical,
+    "fused_tpu": fused_tpu,
 }
 """Where a new transport is entered; its name stands in `ExpertParallelImplementation` too."""
 
@@ -62,7 +66,7 @@ def moe(
         mesh: the mesh; None: the one in force (``jax.set_mesh``), or one device when there is none.
         capacity_factor: room of each shard of experts, in even shares of the assignments; what has no room is dropped
             and contributes nothing, in both directions. None: nothing is dropped. `local` never drops.
-        grouped_matmul: which grouped matrix product.
+        grouped_matmul: which grouped matrix product; on a CPU, the default computes all of an expert in blocks.
         shards_per_host: neighbours on the expert axis that share a host, for `hierarchical`; None: as many as there
             are devices in a process, over the model axis.
 
@@ -72,30 +76,40 @@ def moe(
     Raises:
         ValueError: the implementation is unknown, or cannot run on this mesh or with these sizes.
     """
-    transport = _transport(implementation)
-    with _in_force(mesh, x):
-        mesh = jax.sharding.get_abstract_mesh()
-        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-        extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
-        _check(implementation, extent, sizes, experts)
-        shard = Shard(ExpertAxis(extent.shards), extent, functools.partial(multiply, implementation=grouped_matmul))
-        if mesh.empty:
-            return _outcome(transport(x, routing, experts, shard), x, routing, {})
-        return _over_mesh(transport, x, routing, experts, shard, sizes)
-
-
-@contextlib.contextmanager
-def _in_force(mesh: Mesh | AbstractMesh | None, x: Array) -> Iterator[None]:
     current = jax.sharding.get_abstract_mesh()
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    if abstract is None or abstract == current:
-        yield
-    elif isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
+    if isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
         with jax.set_mesh(mesh):
-            yield
-    else:
+            return _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul, shards_per_host)
+    _check_in_force(mesh, current)
+    transport = _transport(implementation)
+    sizes = dict(zip(current.axis_names, current.axis_sizes, strict=True))
+    extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
+    _check(implementation, extent, sizes, experts)
+    shard = Shard(ExpertAxis(extent.shards), extent, _feed_forward(x, grouped_matmul))
+    if current.empty:
+        return _outcome(transport(x, routing, experts, shard), x, routing, {})
+    return _over_mesh(transport, x, routing, experts, shard, sizes)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul, shards_per_host):
+    """`moe` outside of a program: op by op, collectives would take minutes."""
+    return moe(
+        x,
+        routing,
+        experts,
+        implementation=implementation,
+        capacity_factor=capacity_factor,
+        grouped_matmul=grouped_matmul,
+        shards_per_host=shards_per_host,
+    )
+
+
+def _check_in_force(mesh: Mesh | AbstractMesh | None, current: AbstractMesh) -> None:
+    named = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    if named is not None and named != current:
         raise ValueError(
-            f"moe: asked for the mesh {abstract}, but {'none' if current.empty else current} is in force here; "
+            f"moe: asked for the mesh {named}, but {'none' if current.empty else current} is in force here; "
             "enter `with jax.set_mesh(mesh):` around the jitted call and leave `mesh` out"
         )
 
@@ -103,9 +117,18 @@ def _in_force(mesh: Mesh | AbstractMesh | None, x: Array) -> Iterator[None]:
 def _transport(implementation: str) -> Transport:
     if implementation in TRANSPORTS:
         return TRANSPORTS[implementation]
-    raise ValueError(
-        f"moe: unknown implementation {implementation!r}; choose one of {', '.join(map(repr, sorted(TRANSPORTS)))}"
-    )
+    if implementation in get_args(ExpertParallelImplementation):
+        reason = f"{implementation!r} is not part of this installation"
+    else:
+        reason = f"unknown implementation {implementation!r}"
+    raise ValueError(f"moe: {reason}; choose one of {', '.join(map(repr, TRANSPORTS))}")
+
+
+def _feed_forward(x: Array, grouped_matmul: GroupedMatmulImplementation) -> FeedForward:
+    if grouped_matmul == "blocked" or (grouped_matmul == "default" and platform(x) == "cpu"):
+        return blocked_feed_forward
+    product = functools.partial(multiply, implementation=grouped_matmul)
+    return functools.partial(expert_feed_forward, multiply=product)
 
 
 def _extent(
@@ -136,7 +159,7 @@ def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: 
     if implementation == "local" and extent.shards > 1:
         raise ValueError(
             f"moe: 'local' needs all experts on the shard of their tokens, but the mesh ({_named(sizes)}) splits them "
-            f"over {extent.shards}; choose one of {', '.join(map(repr, sorted(set(TRANSPORTS) - {'local'})))}"
+            f"over {extent.shards}; choose one of {', '.join(repr(name) for name in TRANSPORTS if name != 'local')}"
         )
     if extent.experts % extent.shards:
         raise ValueError(

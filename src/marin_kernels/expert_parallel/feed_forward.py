@@ -12,6 +12,9 @@ from marin_kernels.expert_parallel.saved import DISPATCHED, GATED, RAISED
 GroupedMatmul = Callable[[Array, Array, Array], Array]
 """``(rows [rows in], matrices [groups in out], sizes [groups]) -> [rows out]``; zero behind the last group."""
 
+FeedForward = Callable[[Array, Array, Experts], Array]
+"""``(rows [rows width], sizes [experts], experts) -> [rows width]``; zero behind the last expert."""
+
 
 def expert_feed_forward(
     rows: Float[Array, "rows width"],

@@ -6,7 +6,6 @@ from jaxtyping import Array, Bool, Float
 from marin_kernels.expert_parallel.axis import ExpertAxis, hosts_and_lanes
 from marin_kernels.expert_parallel.copies import Copies, copy_once
 from marin_kernels.expert_parallel.extent import Extent
-from marin_kernels.expert_parallel.feed_forward import expert_feed_forward
 from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, spread, token_of
 from marin_kernels.expert_parallel.planner import (
     addresses,
@@ -60,7 +59,7 @@ def send_once(
     places = at_receiver(sent(_rows_of(address, source)), me, extent)
     origin = inverse(places, extent.rows)
     rows = spread(tokens, token_of(origin, top_k), places)
-    rows = expert_feed_forward(rows, local_sizes(plan, me, extent), experts, shard.multiply)
+    rows = shard.feed_forward(rows, local_sizes(plan, me, extent), experts)
     partial = collect(rows, weights, places, origin).reshape(inside.size, across.size, -1, x.shape[1])
     returned = across.all_to_all(inside.reduce_scatter(partial, x.dtype).astype(x.dtype))
     ones = jnp.ones(copies.places.shape, jnp.float32)

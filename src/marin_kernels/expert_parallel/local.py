@@ -4,7 +4,6 @@ import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marin_kernels.expert_parallel.feed_forward import expert_feed_forward
 from marin_kernels.expert_parallel.movement import collect, inverse, spread, token_of
 from marin_kernels.expert_parallel.planner import addresses, plan_receivers, sort_assignments
 from marin_kernels.expert_parallel.routing import Experts, Routing
@@ -19,6 +18,6 @@ def local(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, s
     places = addresses(plan, assignments, 0, extent)
     origin = inverse(places, extent.rows)
     rows = spread(x, token_of(origin, extent.top_k), places)
-    rows = expert_feed_forward(rows, plan.sizes, experts, shard.multiply)
+    rows = shard.feed_forward(rows, plan.sizes, experts)
     zero = jnp.int32(0)
     return Transported(collect(rows, routing.weights, places, origin), assignments.counts, zero, zero)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.expert_parallel.extent import Extent
-from marin_kernels.expert_parallel.feed_forward import expert_feed_forward
 from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, spread, token_of
 from marin_kernels.expert_parallel.planner import (
     Assignments,
@@ -104,7 +103,7 @@ def _sent(x: Array, weights: Array, wave: Wave, experts: Experts, shard: Shard) 
     tokens = axis.all_to_all(tokens.reshape(*pools, -1)).reshape(-1, x.shape[1])
     pool_row = inverse(rows, wave_rows(extent))
     made = spread(tokens, pool_row, rows)
-    made = expert_feed_forward(made, local_sizes(wave.plan, axis.index(), extent), experts, shard.multiply)
+    made = shard.feed_forward(made, local_sizes(wave.plan, axis.index(), extent), experts)
     made = spread(made, rows[:, 0], pool_row[:, None])
     returned = axis.all_to_all(made.reshape(*pools, -1)).reshape(-1, x.shape[1])
     return collect(returned, weights, wave.places, origin)

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.extent import Extent
-from marin_kernels.expert_parallel.feed_forward import expert_feed_forward
 from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, spread, take, token_of
 from marin_kernels.expert_parallel.planner import (
     Plan,
@@ -53,7 +52,7 @@ def ragged(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, 
     there, back = slices(plan, counts, me, extent)
     rows = spread(x, token_of(origin, extent.top_k), places)
     rows = exchange(axis, extent.rows, rows, there, back)
-    rows = expert_feed_forward(rows, local_sizes(plan, me, extent), experts, shard.multiply)
+    rows = shard.feed_forward(rows, local_sizes(plan, me, extent), experts)
     rows = exchange(axis, extent.assignments, rows, back, there)
     output = collect(rows, routing.weights, places, origin)
     return transported(output, assignments.counts, plan, me)

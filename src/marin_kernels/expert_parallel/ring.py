@@ -2,7 +2,6 @@
 
 from jaxtyping import Array, Float
 
-from marin_kernels.expert_parallel.feed_forward import expert_feed_forward
 from marin_kernels.expert_parallel.movement import collect, inverse, spread, token_of
 from marin_kernels.expert_parallel.planner import (
     addresses,
@@ -26,6 +25,6 @@ def ring(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, sh
     weights = axis.all_gather(routing.weights).reshape(-1, extent.top_k)
     origin = inverse(places, extent.rows)
     rows = spread(tokens, token_of(origin, extent.top_k), places)
-    rows = expert_feed_forward(rows, local_sizes(plan, axis.index(), extent), experts, shard.multiply)
+    rows = shard.feed_forward(rows, local_sizes(plan, axis.index(), extent), experts)
     partial = collect(rows, weights, places, origin).reshape(extent.shards, *x.shape)
     return transported(axis.reduce_scatter(partial, x.dtype), assignments.counts, plan, axis.index())

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from marin_kernels.expert_parallel.axis import ExpertAxis
 from marin_kernels.expert_parallel.extent import Extent
-from marin_kernels.expert_parallel.feed_forward import GroupedMatmul
+from marin_kernels.expert_parallel.feed_forward import FeedForward
 from marin_kernels.expert_parallel.planner import Plan
 from marin_kernels.expert_parallel.routing import Experts, Routing
 
@@ -21,12 +21,12 @@ class Shard:
     Attributes:
         axis: the expert axis that it is a member of.
         extent: the sizes of the call.
-        multiply: the grouped matrix product.
+        feed_forward: what experts compute of rows sorted by expert.
     """
 
     axis: ExpertAxis
     extent: Extent
-    multiply: GroupedMatmul
+    feed_forward: FeedForward
 
 
 class Transported(NamedTuple):

@@ -1,5 +1,6 @@
 """Collective operations of a compiled program, and what they move."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -22,10 +23,14 @@ _OPERATION = re.compile(
     re.M,
 )
 _ARRAY = re.compile(r"\b(pred|[suf]\d+\w*|bf16|c64|c128)\[([\d,]*)\]")
-_CALLED = re.compile(r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=\{?([%\w.\-, ]+)\}?")
+_CALLED = re.compile(
+    r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=(?:\{([^}]*)\}|(%?[\w.\-]+))"
+)
 _TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
 _EXPLICIT_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]")
+_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
+_MESH_AXIS = re.compile(r"'([^']+)'(?:=(\d+)|:\(\d+\)(\d+))?")
 
 
 @attrs.frozen
@@ -79,7 +84,7 @@ def _times(bodies: dict[str, str], entry: str) -> tuple[Counter[str], int]:
         name, often = waiting.pop()
         times[name] += often
         for line in bodies.get(name, "").splitlines():
-            called = [one.strip(" %") for group in _CALLED.findall(line) for one in group.split(",")]
+            called = [one.strip(" %") for many, single in _CALLED.findall(line) for one in (many or single).split(",")]
             trips = _TRIPS.search(line)
             if " while(" in line and trips is None:
                 unknown += 1
@@ -108,6 +113,9 @@ def _bytes(dtype: str, shape: str) -> int:
 
 
 def _group(rest: str) -> int:
+    if named := _MESH_GROUPS.search(rest):
+        sizes = {name: int(size) for name, size, _ in _MESH_AXIS.findall(named[1])}
+        return math.prod(int(part) if part else sizes[name] for name, _, part in _MESH_AXIS.findall(named[2]))
     if iota := _IOTA_GROUPS.search(rest):
         return int(iota[2])
     if explicit := _EXPLICIT_GROUPS.search(rest):

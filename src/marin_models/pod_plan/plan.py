@@ -25,7 +25,7 @@ from marin_models.training.state import initial_state
 from marin_models.training.step import Batch, Program, Run, train_step
 from marin_models.transformer_config import TransformerConfig
 
-_USED = re.compile(r"[Uu]sed (\d+(?:\.\d+)?)([KMGT]?)")
+_USED = re.compile(r"(?:[Uu]sed |temporaries \()(\d+(?:\.\d+)?)([KMGT]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -43,6 +43,8 @@ class Request:
         micro_batches: parts in which the batch goes through the model.
         expert_parallel: the implementation of mixtures of experts; None: the model's own on one device, ``"ring"``
             where the mesh splits experts.
+        capacity_factor: of mixtures of experts; None: none is dropped, and room is kept for the worst case.
+        remat: what a layer computes again; None: as the model has it.
     """
 
     topology: str
@@ -53,6 +55,8 @@ class Request:
     optimizer: str = "muon"
     micro_batches: int = 1
     expert_parallel: str | None = None
+    capacity_factor: float | None = None
+    remat: str | None = None
 
 
 @attrs.frozen
@@ -130,11 +134,13 @@ def plan(request: Request) -> Plan:
 
 def _config(request: Request) -> TransformerConfig:
     config = size(request.model)
+    config = attrs.evolve(config, remat=request.remat or config.remat)
     if config.mixture is None:
         return config
     split = request.mesh.get("expert", 1) > 1
     implementation = request.expert_parallel or ("ring" if split else config.mixture.implementation)
-    return attrs.evolve(config, mixture=attrs.evolve(config.mixture, implementation=implementation))
+    changes = {"implementation": implementation, "capacity_factor": request.capacity_factor}
+    return attrs.evolve(config, mixture=attrs.evolve(config.mixture, **changes))
 
 
 def _step(request: Request, config: TransformerConfig, mesh: Mesh) -> tuple[Any, tuple]:

@@ -63,7 +63,7 @@ class LossSurfaceFit:
     """
 
     surface: LossSurface
-    samples: tuple[LossSurface, ...]
+    samples: tuple[LossSurface, ...] = attrs.field(repr=False)
     parameter_range: tuple[float, float]
     token_range: tuple[float, float]
     deviation: float

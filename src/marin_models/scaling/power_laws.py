@@ -63,7 +63,7 @@ class PowerLawFit:
     """
 
     law: PowerLaw
-    samples: tuple[PowerLaw, ...]
+    samples: tuple[PowerLaw, ...] = attrs.field(repr=False)
     range: tuple[float, float]
     deviation: float
     warnings: tuple[str, ...] = ()

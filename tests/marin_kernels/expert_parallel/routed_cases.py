@@ -83,7 +83,7 @@ def value_and_gradients(function: Callable, x, weights, experts):
 
 
 @functools.cache
-def compiled(options, oracle=False):
+def compiled(options, shapes, mesh=None, oracle=False):
     """One compiled function for all cases of one shape; compiled fast rather than to be fast."""
 
     def call(x, routing, experts, keep=None):
@@ -93,14 +93,26 @@ def compiled(options, oracle=False):
 
         return value_and_gradients(layer, x, routing.weights, experts)
 
-    return jax.jit(call, compiler_options={"xla_backend_optimization_level": 0})
+    with nullcontext() if mesh is None else jax.set_mesh(mesh):
+        lowered = jax.jit(call).lower(*jax.tree.unflatten(*shapes))
+        return lowered.compile(compiler_options={"xla_backend_optimization_level": 0})
+
+
+def shapes_of(*arguments):
+    """What a compiled function is made for."""
+    leaves, tree = jax.tree.flatten(arguments)
+    return tree, tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def program(case, mesh=None, **options):
+    """The compiled program of `moe` and its gradients."""
+    options = {"grouped_matmul": "reference", **options}
+    return compiled(tuple(sorted(options.items())), shapes_of(*case), mesh)
 
 
 def run(case, mesh=None, **options):
     """`moe` on a case, as numpy arrays: outputs, counts, gradients."""
-    options = {"grouped_matmul": "reference", **options}
-    with nullcontext() if mesh is None else jax.set_mesh(mesh):
-        return jax.tree.map(np.asarray, compiled(tuple(sorted(options.items())))(*case))
+    return jax.tree.map(np.asarray, program(case, mesh, **options)(*case))
 
 
 def counted(case, implementation, groups=1, shards=1, factor=None, lanes=1):
@@ -125,13 +137,13 @@ def expected(case, keep):
     """The oracle in fp32: outputs, nothing, gradients."""
     x, routing, experts = case
     case = x.astype(np.float32), routing, Experts(*(np.asarray(m, np.float32) for m in experts))
-    return jax.tree.map(np.asarray, compiled((), oracle=True)(*case, keep))
+    return jax.tree.map(np.asarray, compiled((), shapes_of(*case, keep), oracle=True)(*case, keep))
 
 
-def check(case, implementation, *, groups=1, shards=1, factor=None, lanes=1, tolerances=FLOAT32, mesh=None):
+def check(case, implementation, *, groups=1, shards=1, factor=None, lanes=1, tolerances=FLOAT32, mesh=None, **options):
     """Everything that is promised of one call: outputs, gradients, drops, counts. Returns the result."""
     mesh = mesh or mesh_of(data=groups, expert=shards)
-    options = {"shards_per_host": lanes} if implementation == "hierarchical" else {}
+    options |= {"shards_per_host": lanes} if implementation == "hierarchical" else {}
     result = run(case, mesh, implementation=implementation, capacity_factor=factor, **options)
     lanes = lanes if implementation == "hierarchical" else 1
     keep, by_sender, by_receiver = counted(case, implementation, groups, shards, factor, lanes)

@@ -1,0 +1,87 @@
+"""What cannot run says why and what can, before anything is compiled; what can runs without a mesh too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from routed_cases import layer, mesh_of
+from simulated_devices import on_devices
+
+from marin_kernels.expert_parallel import moe
+from marin_kernels.expert_parallel.dispatch import TRANSPORTS
+
+
+def traced(case, **options):
+    """Trace `moe`; nothing is compiled."""
+    return jax.eval_shape(lambda case: moe(*case, **options), jax.tree.map(jnp.asarray, case))
+
+
+def test_an_unknown_implementation_names_those_there_are():
+    with pytest.raises(ValueError, match="unknown implementation 'magic'; choose one of 'reference', 'local', 'ring'"):
+        moe.__wrapped__(*layer(), implementation="magic")
+
+
+def test_a_capacity_that_leaves_no_room_is_refused():
+    with pytest.raises(ValueError, match=r"capacity_factor=0.0 leaves no room; give a positive number, or None to"):
+        traced(layer(), capacity_factor=0.0)
+
+
+@pytest.mark.parametrize("implementation", TRANSPORTS)
+def test_without_a_mesh_every_transport_traces_on_one_shard(implementation):
+    if implementation == "fused_tpu":
+        return  # its own tests say where it runs
+    y, counts = traced(layer(dtype=np.float32), implementation=implementation, capacity_factor=1.0)
+    assert (y.shape, y.dtype, counts.load.shape) == ((64, 4), jnp.float32, (8,))
+
+
+@on_devices(8)
+def refused():
+    case = layer(tokens=60)
+    with jax.set_mesh(mesh_of(expert=4)):
+        with pytest.raises(ValueError, match=r"'local' needs all experts .*\(replica=1, data=1, expert=4, model=1\)"):
+            traced(case, implementation="local")
+        with pytest.raises(ValueError, match="choose one of 'reference', 'ring', 'ring_dedup'"):
+            traced(case, implementation="local")
+        with pytest.raises(ValueError, match=r"6 experts cannot be split evenly over 4 shards .*a multiple of 4"):
+            traced(layer(tokens=60, experts=6), implementation="ring")
+        with pytest.raises(ValueError, match=r"shards_per_host=3 does not divide the expert axis of size 4; give a"):
+            traced(case, implementation="hierarchical", shards_per_host=3)
+        with pytest.raises(ValueError, match=r"asked for the mesh .*but .* is in force here; enter `with jax.set_mesh"):
+            traced(case, implementation="ring", mesh=mesh_of(expert=2))
+    with (
+        jax.set_mesh(mesh_of(expert=8)),
+        pytest.raises(
+            ValueError,
+            match=r"60 tokens cannot be split evenly over 8 shards .*pad them with tokens that `routing.valid`",
+        ),
+    ):
+        traced(case, implementation="ring")
+    with (
+        jax.set_mesh(mesh_of(model=8)),
+        pytest.raises(
+            ValueError,
+            match="an expert's inner width of 12 cannot be split evenly over the model axis of size 8; make it",
+        ),
+    ):
+        traced(layer(inner=12))
+    with pytest.raises(ValueError, match="but none is in force here"):
+        traced(case, implementation="ring", mesh=mesh_of(expert=2))
+
+
+def test_what_a_mesh_does_not_allow_is_refused_with_the_reason():
+    refused()
+
+
+@on_devices(8)
+def eager():
+    case = jax.tree.map(jnp.asarray, layer(tokens=16, padded=0))
+    mesh = mesh_of(expert=2)
+    y, counts = moe(*case, implementation="ring", mesh=mesh)
+    alone, _ = moe(*case, implementation="reference")
+    np.testing.assert_allclose(np.asarray(y), np.asarray(alone), rtol=0, atol=1e-5)
+    assert int(counts.load.sum()) == 32
+
+
+@pytest.mark.long
+def test_a_mesh_can_be_named_where_none_is_in_force():
+    eager()

@@ -1,0 +1,96 @@
+"""Collectives in compiled programs, against the planner's own count."""
+
+import re
+from collections import Counter
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from routed_cases import TRANSPORTS, layer, mesh_of, program, special_cases
+from simulated_devices import on_devices
+
+from marin_kernels.expert_parallel import moe
+from marin_kernels.expert_parallel.extent import Extent
+from marin_kernels.expert_parallel.traffic import collective_bytes
+
+ITEM = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "pred": 1}
+COLLECTIVE = re.compile(r"= (.+?) (all-gather|all-to-all|reduce-scatter|ragged-all-to-all)(?:-start)?\((.*)")
+
+
+def carried(text):
+    """Bytes of the collectives of a program: results, and for reduce-scatters as many times as there are shards."""
+    total = Counter()
+    for result, kind, rest in COLLECTIVE.findall(text):
+        sizes = [
+            ITEM[item] * int(np.prod([int(n) for n in shape.split(",") if n]))
+            for item, shape in re.findall(r"(\w+)\[([\d,]*)\]", result)
+        ]
+        members = re.search(r"replica_groups=\{\{([\d,]+)\}|replica_groups=\[\d+,(\d+)\]", rest)
+        group = len(members[1].split(",")) if members[1] else int(members[2])
+        total[kind] += sum(sizes) * (group if kind == "reduce-scatter" else 1)
+    return dict(total)
+
+
+@on_devices(8)
+def as_counted(implementation, lanes):
+    case = special_cases()["skewed"]
+    options = {"shards_per_host": lanes} if implementation == "hierarchical" else {}
+    mesh = mesh_of(data=2, expert=4)
+    text = program(case, mesh, implementation=implementation, capacity_factor=1.0, **options).as_text()
+    extent = Extent(tokens=8, top_k=2, experts=8, shards=4, capacity_factor=Fraction(1), lanes=lanes)
+    assert carried(text) == collective_bytes(implementation, extent, width=4, dtype=np.float32, gradient=True)
+
+
+@pytest.mark.parametrize("implementation", [name for name in TRANSPORTS if name != "ragged"])
+def test_compiled_collectives_carry_what_the_planner_counts_and_no_matrices(implementation):
+    as_counted(implementation, 2)
+
+
+@on_devices(8)
+def ragged_buffers():
+    x, routing, experts = jax.tree.map(jnp.asarray, layer(tokens=8 * 16, top_k=2))
+    with jax.set_mesh(mesh_of(expert=8)):
+        traced = jax.make_jaxpr(
+            lambda x, weights, experts: jax.grad(
+                lambda *a: moe(
+                    a[0], routing._replace(weights=a[1]), a[2], implementation="ragged", capacity_factor=1.0
+                )[0].sum(),
+                (0, 1, 2),
+            )(x, weights, experts)
+        )(x, routing.weights, experts)
+    found = [equation for equation in equations(traced.jaxpr) if equation.primitive.name == "ragged_all_to_all"]
+    extent = Extent(tokens=16, top_k=2, experts=8, shards=8, capacity_factor=Fraction(1))
+    carried = sum(equation.outvars[0].aval.size * 4 for equation in found)
+    assert len(found) == 4
+    counted = collective_bytes("ragged", extent, width=4, dtype=np.float32, gradient=True)
+    assert carried == counted["ragged-all-to-all"]
+    largest = max(var.aval.shape[0] for equation in found for var in equation.outvars)
+    assert largest == 32 < 8 * 16  # no buffer of the tokens of all shards
+
+
+def equations(jaxpr):
+    """All equations, those of inner programs too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
+def test_the_ragged_transport_has_buffers_of_its_own_rows_alone():
+    ragged_buffers()
+
+
+def test_tokens_that_travel_once_are_two_fifths_of_those_of_the_ring():
+    extent = Extent(tokens=1000, top_k=4, experts=256, shards=8, capacity_factor=Fraction(1))
+    assert extent.copies(8) / extent.tokens == pytest.approx(0.415, abs=2e-3)
+
+
+def test_one_shard_needs_no_collectives_and_unknown_transports_are_refused():
+    extent = Extent(tokens=8, top_k=2, experts=8)
+    assert all(collective_bytes(name, extent, width=4, dtype=np.float32) == {} for name in TRANSPORTS)
+    with pytest.raises(ValueError, match="nothing is known of 'magic'; choose one of 'fixed', 'hierarchical', 'local'"):
+        collective_bytes("magic", extent, width=4, dtype=np.float32)
