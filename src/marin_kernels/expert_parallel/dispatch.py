@@ -3,7 +3,6 @@
 import functools
 import math
 from fractions import Fraction
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from marin_kernels.expert_parallel.extent import Extent
 from marin_kernels.expert_parallel.feed_forward import FeedForward, expert_feed_forward
 from marin_kernels.expert_parallel.fixed import fixed
 from marin_kernels.expert_parallel.fused import fused_tpu
+from marin_kernels.expert_parallel.grouped_gpu import GROUPED_MATMUL, grouped_gpu
 from marin_kernels.expert_parallel.hierarchical import hierarchical, ring_dedup
 from marin_kernels.expert_parallel.local import local
 from marin_kernels.expert_parallel.pooled import pooled
@@ -41,6 +41,7 @@ TRANSPORTS: dict[str, Transport] = {
     "ragged": ragged,
     "hierarchical": hierarchical,
     "fused_tpu": fused_tpu,
+    "grouped_gpu": grouped_gpu,
 }
 """Where a new transport is entered; its name stands in `ExpertParallelImplementation` too."""
 
@@ -82,6 +83,8 @@ def moe(
             return _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul, shards_per_host)
     _check_in_force(mesh, current)
     transport = _transport(implementation)
+    if implementation == "grouped_gpu" and grouped_matmul == "default":
+        grouped_matmul = GROUPED_MATMUL
     sizes = dict(zip(current.axis_names, current.axis_sizes, strict=True))
     extent = _extent(x, routing, experts, sizes, capacity_factor, shards_per_host)
     _check(implementation, extent, sizes, experts)
@@ -117,11 +120,9 @@ def _check_in_force(mesh: Mesh | AbstractMesh | None, current: AbstractMesh) -> 
 def _transport(implementation: str) -> Transport:
     if implementation in TRANSPORTS:
         return TRANSPORTS[implementation]
-    if implementation in get_args(ExpertParallelImplementation):
-        reason = f"{implementation!r} is not part of this installation"
-    else:
-        reason = f"unknown implementation {implementation!r}"
-    raise ValueError(f"moe: {reason}; choose one of {', '.join(map(repr, TRANSPORTS))}")
+    raise ValueError(
+        f"moe: unknown implementation {implementation!r}; choose one of {', '.join(map(repr, TRANSPORTS))}"
+    )
 
 
 def _feed_forward(x: Array, grouped_matmul: GroupedMatmulImplementation) -> FeedForward:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from routed_cases import layer, mesh_of
+from routed_cases import check, layer, mesh_of
 from simulated_devices import on_devices
 
 from marin_kernels.expert_parallel import moe
@@ -26,10 +26,8 @@ def test_a_capacity_that_leaves_no_room_is_refused():
         traced(layer(), capacity_factor=0.0)
 
 
-@pytest.mark.parametrize("implementation", TRANSPORTS)
+@pytest.mark.parametrize("implementation", sorted(set(TRANSPORTS) - {"fused_tpu", "grouped_gpu"}))
 def test_without_a_mesh_every_transport_traces_on_one_shard(implementation):
-    if implementation == "fused_tpu":
-        return  # its own tests say where it runs
     y, counts = traced(layer(dtype=np.float32), implementation=implementation, capacity_factor=1.0)
     assert (y.shape, y.dtype, counts.load.shape) == ((64, 4), jnp.float32, (8,))
 
@@ -85,3 +83,28 @@ def eager():
 @pytest.mark.long
 def test_a_mesh_can_be_named_where_none_is_in_force():
     eager()
+
+
+def test_kernels_for_gpus_are_refused_elsewhere():
+    with pytest.raises(ValueError, match="'grouped_gpu' runs on GPUs, and these devices are cpu; choose 'local' for"):
+        traced(layer(), implementation="grouped_gpu")
+
+
+@on_devices(8)
+def on_a_gpu():
+    """As if the devices were GPUs, with a grouped matmul that runs anywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("marin_kernels.expert_parallel.grouped_gpu.platform", lambda array: "gpu")
+        check(layer(padded=3), "grouped_gpu", shards=4)
+        case = jax.tree.map(jnp.asarray, layer())
+        assert "ragged_all_to_all" not in str(jax.make_jaxpr(_grouped)(*case))
+        with jax.set_mesh(mesh_of(expert=4)):
+            assert "ragged_all_to_all" in str(jax.make_jaxpr(_grouped)(*case))
+
+
+def _grouped(*case):
+    return moe(*case, implementation="grouped_gpu", grouped_matmul="reference")
+
+
+def test_kernels_for_gpus_are_used_where_rows_are_sorted_by_expert():
+    on_a_gpu()
