@@ -32,11 +32,11 @@ class Blocks(NamedTuple):
 def heights(rows: int, groups: int) -> tuple[int, ...]:
     """The heights to use where ``rows`` are divided among ``groups``: up to one and a half times a group's mean size.
 
-    They are a quarter of the mean apart: finer ones compute less in vain, but each is a loop to compile.
+    They are a sixth of the mean apart: finer ones compute less in vain, but each is a loop to compile.
     """
     mean = rows / groups
-    unit = min(COARSEST, LOWEST * math.ceil(mean / 4 / LOWEST))
-    multiples = tuple(unit * (1 + i) for i in range(min(6, math.ceil(1.5 * mean / unit))))
+    unit = min(COARSEST, LOWEST * math.ceil(mean / 6 / LOWEST))
+    multiples = tuple(unit * (1 + i) for i in range(min(9, math.ceil(1.5 * mean / unit))))
     return (*(height for height in multiples if height < rows), *((rows,) if multiples[-1] >= rows else ()))
 
 
