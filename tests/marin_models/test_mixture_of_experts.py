@@ -90,6 +90,15 @@ def test_padding_gets_zeros_from_routed_experts_and_changes_nothing_else():
     assert (statistics.padding, statistics.load.sum()) == (8 * 2, 24 * 2)
 
 
+def test_what_is_dropped_is_counted_and_still_belongs_to_the_load():
+    config = attrs.evolve(BARE, implementation="ring", capacity_factor=0.5)
+    _, statistics = apply(layer(config), hidden())
+    _, whole = apply(layer(BARE), hidden())
+    assert (statistics.dropped_by_sender, statistics.dropped_by_receiver) == (0, 32)
+    np.testing.assert_array_equal(statistics.load, whole.load)
+    np.testing.assert_allclose(statistics.next_bias, whole.next_bias, atol=1e-6)
+
+
 def test_a_batch_of_padding_is_zeros_and_asks_for_nothing():
     y, statistics = apply(layer(BARE), hidden(), valid=~ALL)
     np.testing.assert_array_equal(y, 0)
