@@ -25,6 +25,16 @@ PROGRAM = """HloModule jit_step, is_scheduled=true
   ROOT %c = pred[] compare(%i, %n), direction=LT
 }
 
+%counted.1 (p: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %a2a = f32[4]{0} all-to-all(%y), replica_groups={{0,1}}, dimensions={0}
+  ROOT %t = (s32[], f32[4]{0}) tuple(%i, %a2a)
+}
+
+%below.1 (p: (s32[], f32[4])) -> pred[] {
+  %six = s32[]{:T(128)} constant(6)
+  ROOT %lt = pred[]{:T(512)} compare(%i, %six), direction=LT
+}
+
 %mystery.1 (p: (s32[], f32[4])) -> (s32[], f32[4]) {
   %e = f32[4]{0} collective-permute(%y), source_target_pairs={{0,1},{1,0}}
   ROOT %t = (s32[], f32[4]{0}) tuple(%i, %e)
@@ -37,6 +47,7 @@ PROGRAM = """HloModule jit_step, is_scheduled=true
 ENTRY %main.1 (a: bf16[8,16], b: f32[4]) -> f32[100] {
   %a = bf16[8,16]{1,0} parameter(0)
   %w = (s32[], bf16[8,16]) while(%init), condition=%cond.1, body=%body.1, backend_config={"known_trip_count":{"n":"40"}}
+  %l = (s32[], f32[4]{0}) while(%third), condition=%below.1, body=%counted.1
   %v = (s32[], f32[4]{0}) while(%other), condition=%cond.1, body=%mystery.1
   %r = (f32[100]{0}, f32[50]{0}) all-reduce(%s, %t), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
   %h = (bf16[10]{0}, bf16[80]{0}) all-gather-start(%z), replica_groups=mesh['a'=8,'b'=2] {'a'}, dimensions={0}
@@ -55,6 +66,7 @@ def test_collectives_in_loops_count_as_often_as_they_run():
     assert by_kind["all-gather"] == Collective("all-gather", 41, gathered + 160, gathered * 3 // 4 + 160 * 7 // 8)
     assert by_kind["all-reduce"] == Collective("all-reduce", 1, 600, 2 * 450)
     assert by_kind["reduce-scatter"] == Collective("reduce-scatter", 1, 128, 128 * 7)
+    assert by_kind["all-to-all"] == Collective("all-to-all", 6, 6 * 16, 6 * 8)
     assert by_kind["collective-permute"] == Collective("collective-permute", 1, 16, 16)
     assert [one.wire_bytes for one in found] == sorted((one.wire_bytes for one in found), reverse=True)
 

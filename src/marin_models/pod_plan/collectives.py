@@ -26,6 +26,7 @@ _ARRAY = re.compile(r"\b(pred|[suf]\d+\w*|bf16|c64|c128)\[([\d,]*)\]")
 _CALLED = re.compile(
     r"(?:body|condition|calls|to_apply|called_computations|branch_computations)=(?:\{([^}]*)\}|(%?[\w.\-]+))"
 )
+_BOUND = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
 _TRIPS = re.compile(r'known_trip_count"?:\s*\{"?n"?:\s*"?(\d+)')
 _EXPLICIT_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]")
@@ -84,13 +85,24 @@ def _times(bodies: dict[str, str], entry: str) -> tuple[Counter[str], int]:
         name, often = waiting.pop()
         times[name] += often
         for line in bodies.get(name, "").splitlines():
-            called = [one.strip(" %") for many, single in _CALLED.findall(line) for one in (many or single).split(",")]
-            trips = _TRIPS.search(line)
-            if " while(" in line and trips is None:
-                unknown += 1
-            each = int(trips[1]) if trips else 1
-            waiting += [(one, often * each) for one in called if one in bodies]
+            trips = _trips(line, bodies) if " while(" in line else 1
+            unknown += trips is None
+            waiting += [(one, often * (trips or 1)) for one in _called(line) if one in bodies]
     return times, unknown
+
+
+def _called(line: str) -> list[str]:
+    return [one.strip(" %") for many, single in _CALLED.findall(line) for one in (many or single).split(",")]
+
+
+def _trips(line: str, bodies: dict[str, str]) -> int | None:
+    """How often a loop runs: as the compiler states it, or the bound that its condition counts up to from 0."""
+    if stated := _TRIPS.search(line):
+        return int(stated[1])
+    condition = bodies.get(next(iter(re.findall(r"condition=%?([\w.\-]+)", line)), ""), "")
+    text = condition + "".join(bodies.get(one, "") for one in _called(condition))
+    bounds = set(_BOUND.findall(text))
+    return int(bounds.pop()) if len(bounds) == 1 and "direction=LT" in text else None
 
 
 def _operations(body: str) -> Iterator[tuple[str, int, int]]:
