@@ -1,6 +1,6 @@
 """How long a run is, what it reads, and in which order."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 
@@ -47,7 +47,9 @@ class TrainingConfig:
     divergence_patience: int = attrs.field(default=10, validator=at_least(1))
     evaluate_every: int | None = attrs.field(default=None, validator=optional(at_least(1)))
     evaluation_windows: int = attrs.field(default=64, validator=at_least(1))
-    cross_entropy: CrossEntropyImplementation = attrs.field(default="chunked", validator=one_of("reference", "chunked"))
+    cross_entropy: CrossEntropyImplementation = attrs.field(
+        default="chunked", validator=one_of(*get_args(CrossEntropyImplementation))
+    )
 
     def __attrs_post_init__(self):
         if self.batch % self.micro_batches:
