@@ -7,6 +7,7 @@ and find none are left out loudly; on a build machine (CI is set) left out means
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 
 import google_storage
@@ -17,6 +18,9 @@ from hypothesis import HealthCheck, settings
 # second's, since it compares times in whole seconds.
 sys.dont_write_bytecode = True
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+# Who starts tests in the background may have Ctrl-C ignored, and those that press it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _CI = bool(os.environ.get("CI"))
