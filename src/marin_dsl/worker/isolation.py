@@ -253,9 +253,11 @@ class Conversation:
 
     def begin(self, pickled: bytes, gang: Gang) -> None:
         """Hand the call over (or to a new process that ended at once, which its end will tell of)."""
+        self.measure()  # it may have died before anybody looks again
         while not self.process.told(pickled, self.scratch_root, gang) and self.process.spare:
             self.process.leave()  # it has waited too long, and has ended
             self.process = ready().take()
+            self.measure()
         self._allow(LOADING)
 
     def leave(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from marin_dsl import Failed, Ok, Store, evaluate, op, provenance, secret
 from marin_dsl.evaluation import retries
-from marin_dsl.worker.isolation import Ready, _death, ready
+from marin_dsl.worker.isolation import Process, Ready, _death, ready
 from tests.marin_dsl.isolated_operators import continuing, isolated, plain
 
 DEATHS = {
@@ -42,6 +42,18 @@ def test_a_fresh_process_runs_it_and_what_it_gives_is_kept(tmp_path):
     found = run(isolated("modules"), tmp_path).value
     assert "jax" not in found
     assert "distributed" not in found
+
+
+def test_the_memory_of_a_process_that_died_before_anybody_looked_is_known(tmp_path, monkeypatch):
+    told = Process.told
+
+    def told_and_dead(process, *arguments):
+        found = told(process, *arguments)
+        os.waitid(os.P_PID, process.popen.pid, os.WEXITED | os.WNOWAIT)
+        return found
+
+    monkeypatch.setattr(Process, "told", told_and_dead)
+    assert run(isolated("kill"), tmp_path).peak_memory > 1 << 20
 
 
 @pytest.mark.parametrize(("way", "message"), DEATHS.items())
