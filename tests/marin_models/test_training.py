@@ -174,7 +174,10 @@ def test_a_stream_shorter_than_a_window_is_refused_before_anything_is_compiled()
         ({"divergence_margin": 0}, "divergence_margin must be a finite number above 0, not 0"),
         ({"not_finite": "ignore"}, "not_finite must be one of 'stop', 'skip', not 'ignore'"),
         ({"batch": 6, "micro_batches": 4}, "6 rows cannot be cut into 4 micro_batches of one size; make batch a mult"),
-        ({"cross_entropy": "fast"}, "cross_entropy must be one of 'reference', 'chunked', not 'fast'"),
+        (
+            {"cross_entropy": "fast"},
+            "cross_entropy must be one of 'default', 'reference', 'chunked', 'blocked', not 'fast'",
+        ),
     ],
 )
 def test_an_impossible_run_is_refused_with_what_is_possible(change, message):

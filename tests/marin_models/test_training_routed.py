@@ -114,6 +114,7 @@ def eight():
     return Mixture({"up": counting_stream()}, {"up": 1})
 
 
+@pytest.mark.long
 @on_devices(8)
 def test_training_on_eight_devices_is_training_on_one(tmp_path):
     model = attrs.evolve(TWO, vocabulary=18, mixture=attrs.evolve(TWO.mixture, implementation="ring"))

@@ -105,7 +105,7 @@ def test_initial_deviations_are_the_documented_ones():
         ({"rope_theta": 0.0}, r"rope_theta must be a finite number above 0, not 0\.0"),
         ({"norm_epsilon": float("nan")}, "norm_epsilon must be a finite number above 0, not nan"),
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'bfloat16', not 'float16'"),
-        ({"attention": "flash"}, "attention must be one of 'reference', 'folded', not 'flash'"),
+        ({"attention": "flash"}, "attention must be one of 'default', 'reference', 'folded', 'blockwise'"),
         ({"qk_norm": "layer"}, "qk_norm must be one of 'head', 'projection', 'none', not 'layer'"),
         ({"attention_bias": 1.5}, r"attention_bias must be one of False, True, not 1\.5"),
         ({"attention_gate": "on"}, "attention_gate must be one of False, True, not 'on'"),
