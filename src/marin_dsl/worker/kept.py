@@ -44,7 +44,6 @@ def kept_folder(scratch_root: Path | None) -> Iterator[Path]:
         os.close(handle)
 
 
-def forget(scratch_root: Path | None) -> None:
+def forget(scratch_root: Path) -> None:
     """Remove what was left for the next attempt: there will be none."""
-    if scratch_root is not None and scratch_root.exists():
-        shutil.rmtree(scratch_root / KEPT, ignore_errors=True)
+    shutil.rmtree(scratch_root / KEPT, ignore_errors=True)

@@ -7,7 +7,7 @@ begin, and what it computes of rows that are not its own is discarded.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from jaxtyping import Array, Bool, Int
 
 from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
 from marin_kernels.manual_axes import zeros_like_varying
+
+Total = TypeVar("Total")
 
 LOWEST, COARSEST = 8, 128
 """Heights are multiples of the first; the second limits how far one is above the next."""
@@ -58,8 +60,16 @@ def cut(rows: int, sizes: Sizes, heights: tuple[int, ...]) -> Blocks:
     return Blocks(group[order], first[order], end[order], bounds)
 
 
-def _loop(rows: int, sizes: Sizes, start: Array, turn: Callable) -> Array:
-    """Let ``turn(total, group, start of the block, which of its rows are its own)`` change a total, block by block."""
+class Block(NamedTuple):
+    """Where a block's rows begin, which of them are its own (a column), and its group."""
+
+    first: Int[Array, ""]
+    own: Bool[Array, "height 1"]
+    group: Int[Array, ""]
+
+
+def over_blocks(rows: int, sizes: Sizes, start: Total, turn: Callable[[Total, Block], Total]) -> Total:
+    """Let ``turn(total, block)`` change a total, block by block."""
     chosen = heights(rows, len(sizes))
     blocks = cut(rows, sizes, chosen)
     total = start
@@ -69,17 +79,35 @@ def _loop(rows: int, sizes: Sizes, start: Array, turn: Callable) -> Array:
             first = jnp.minimum(blocks.first[i], rows - height)
             position = first + jnp.arange(height)
             own = (position >= blocks.first[i]) & (position < blocks.end[i])
-            return turn(total, blocks.group[i], first, own[:, None])
+            return turn(total, Block(first, own[:, None], blocks.group[i]))
 
         total = jax.lax.fori_loop(blocks.bounds[kind], blocks.bounds[kind + 1], step, total)
     return total
 
 
-def _take(array: Array, first: Int[Array, ""], own: Bool[Array, "height 1"]) -> Array:
-    return jax.lax.dynamic_slice_in_dim(array, first, own.shape[0])
+def take(array: Array, block: Block) -> Array:
+    """The rows where a block lies, those that are not its own included."""
+    return jax.lax.dynamic_slice_in_dim(array, block.first, block.own.shape[0])
 
 
-def _dot(left: Array, right: Array, contracted: tuple[int, int]) -> Array:
+def put(total: Array, values: Array, block: Block) -> Array:
+    """The total with a block's own rows replaced."""
+    kept = jnp.where(block.own, values.astype(total.dtype), take(total, block))
+    return jax.lax.dynamic_update_slice_in_dim(total, kept, block.first, 0)
+
+
+def matrix_of(matrices: Array, block: Block) -> Array:
+    """The matrix of a block's group."""
+    return jax.lax.dynamic_index_in_dim(matrices, block.group, keepdims=False)
+
+
+def add_to_matrix(total: Array, values: Array, block: Block) -> Array:
+    """The total with something added to the matrix of a block's group."""
+    return jax.lax.dynamic_update_index_in_dim(total, matrix_of(total, block) + values, block.group, 0)
+
+
+def dot(left: Array, right: Array, contracted: tuple[int, int]) -> Array:
+    """The product over one axis of each, in fp32."""
     dimensions = (((contracted[0],), (contracted[1],)), ((), ()))
     return jax.lax.dot_general(
         left, right, dimensions, precision=precision(left.dtype), preferred_element_type=jnp.float32
@@ -89,14 +117,12 @@ def _dot(left: Array, right: Array, contracted: tuple[int, int]) -> Array:
 def _rowwise(rows, matrices, sizes, contracted: int):
     """``rows`` times each group's matrix, whose axis ``contracted`` is summed over."""
 
-    def turn(total, group, first, own):
-        matrix = jax.lax.dynamic_index_in_dim(matrices, group, keepdims=False)
-        found = _dot(_take(rows, first, own), matrix, (1, contracted)).astype(total.dtype)
-        return jax.lax.dynamic_update_slice_in_dim(total, jnp.where(own, found, _take(total, first, own)), first, 0)
+    def turn(total, block):
+        return put(total, dot(take(rows, block), matrix_of(matrices, block), (1, contracted)), block)
 
     width = matrices.shape[2 - contracted]
     start = zeros_like_varying((rows.shape[0], width), rows.dtype, rows, matrices, sizes)
-    return _loop(rows.shape[0], sizes, start, turn)
+    return over_blocks(rows.shape[0], sizes, start, turn)
 
 
 def product(rows: Rows, matrices: Matrices, sizes: Sizes) -> Results:
@@ -112,14 +138,13 @@ def transposed_product(results: Results, matrices: Matrices, sizes: Sizes) -> Ro
 def outer_product(rows: Rows, results: Results, sizes: Sizes) -> Matrices:
     """``rows[group].T @ results[group]``, summed in fp32 over the group's blocks."""
 
-    def turn(total, group, first, own):
-        left, right = (jnp.where(own, _take(array, first, own), 0) for array in (rows, results))
-        sum_ = jax.lax.dynamic_index_in_dim(total, group, keepdims=False) + _dot(left, right, (0, 0))
-        return jax.lax.dynamic_update_index_in_dim(total, sum_, group, 0)
+    def turn(total, block):
+        left, right = (jnp.where(block.own, take(array, block), 0) for array in (rows, results))
+        return add_to_matrix(total, dot(left, right, (0, 0)), block)
 
     shape = (len(sizes), rows.shape[1], results.shape[1])
     start = zeros_like_varying(shape, jnp.float32, rows, results, sizes)
-    return _loop(rows.shape[0], sizes, start, turn).astype(rows.dtype)
+    return over_blocks(rows.shape[0], sizes, start, turn).astype(rows.dtype)
 
 
 OPERATIONS = Operations(product, transposed_product, outer_product)
