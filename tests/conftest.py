@@ -10,9 +10,13 @@ import shutil
 import signal
 import sys
 
+import checked_shapes
 import google_storage
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+checked_shapes.install()
 
 # Tests write a module, run it, and write it again within a second: Python would take the first one's bytecode for the
 # second's, since it compares times in whole seconds.

@@ -12,8 +12,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
-CHECKED = ("marin_models", "marin_kernels")
-"""Packages whose annotated shapes are checked while their tests run."""
+import checked_shapes
 
 
 def on_devices(count: int = 8, **environment: str) -> Callable[[Callable], Callable]:
@@ -47,9 +46,8 @@ def _prepare(count: int, environment: tuple[tuple[str, str], ...]) -> None:
         **dict(environment),
     }
     import jax
-    from jaxtyping import install_import_hook
 
-    install_import_hook(CHECKED, "beartype.beartype")
+    checked_shapes.install()
     assert jax.device_count() == count, f"{count} devices were asked for, JAX has {jax.device_count()}"
 
 

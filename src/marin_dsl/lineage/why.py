@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import attrs
 from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression import Expression
+from marin_dsl.expression.recipe import references
 from marin_dsl.lineage import below
 from marin_dsl.planning import plan_of
 from marin_dsl.planning.explanation import changed, explain
@@ -75,12 +77,19 @@ def why_now(roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: 
 def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
     """Why recorded expressions, and those below them, ran when they last did: in the order in which they did.
 
-    Those that never ran are left out.
+    Of those that began in the same moment, inputs come first. Those that never ran are left out.
     """
     starts: dict[str, dict[str, Any]] = {}
     found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
-    for key, (recipe, _) in below(store, roots):
+    recipes = {key: recipe for key, (recipe, _) in below(store, roots)}
+    inputs_first = graphlib.TopologicalSorter(
+        {key: references(recipe) for key, recipe in recipes.items()}
+    ).static_order()
+    for key in inputs_first:
+        if key not in recipes:
+            continue  # an input of which nothing is recorded any more
+        recipe = recipes[key]
         call = None if recipe["operator"]["inline"] else store.call_of(key)
         record = None if call is None else store.result(call) or store.last_failure(call)
         if record is None:

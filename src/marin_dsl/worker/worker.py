@@ -169,7 +169,7 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
 
 
 def _moment(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="milliseconds")
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="microseconds")
 
 
 def _removed_empty(folder: Path) -> bool:

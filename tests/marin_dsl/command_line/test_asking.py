@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl.lineage import inspection
+from marin_dsl.worker import worker
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 
 
@@ -160,6 +161,14 @@ def test_why_tells_why_things_ran_when_nothing_would_run_now(evaluated):
     forget_code()
     by_label = told("why", "a-page@1.0", "double(n=1)")
     assert by_label[1:] == ["  ran double(n=1)  not evaluated before"]
+
+
+def test_why_tells_inputs_first_of_what_ran_in_the_same_moment(project, monkeypatch):
+    monkeypatch.setattr(worker, "_moment", lambda seconds: "2026-12-01T12:00:00+00:00")
+    assert marin("run", "experiment:page").exit_code == 0
+    shown = [line.split("  ")[1] for line in told("why", "experiment:page", "--keep-failures")[2:]]
+    assert sorted(shown) == ["ran double(double)", "ran double(n=1)", "ran fail(n=3)", "ran write(title='A page')"]
+    assert shown.index("ran double(n=1)") < shown.index("ran double(double)") < shown.index("ran write(title='A page')")
 
 
 def test_why_tells_that_a_value_was_made_over_a_failure_that_is_tried_again(evaluated):
