@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -72,15 +73,21 @@ class Model(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def train_step(config: TransformerConfig, tokens: torch.Tensor, *, compiled: bool) -> Callable[[], float]:
+def compiled_train_step(config: TransformerConfig, tokens: np.ndarray) -> Callable[[], float]:
+    """As `train_step`, through `torch.compile`."""
+    return train_step(config, tokens, compiled=True)
+
+
+def train_step(config: TransformerConfig, tokens: np.ndarray, *, compiled: bool = False) -> Callable[[], float]:
     """One optimizer step: loss, gradients, clipping by norm, AdamW; its loss."""
-    model = Model(config, tokens.shape[1] - 1)
+    rows = torch.from_numpy(tokens).long()
+    model = Model(config, rows.shape[1] - 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     loss_of = torch.compile(model) if compiled else model
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(tokens)
+        loss = loss_of(rows)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

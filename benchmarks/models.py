@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -71,6 +74,21 @@ def medians(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
     return {name: statistics.median(each) for name, each in times.items()}
 
 
+def in_a_process(make: Callable[..., Callable[[], object]], *arguments: Any) -> Callable[[], object]:
+    """What a function makes, in a process of its own: in one, the waiting threads of one library slow the other's."""
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _make, (make, arguments))
+    return lambda: pool.submit(_run).result()
+
+
+def _make(make: Callable[..., Callable[[], object]], arguments: tuple) -> None:
+    global _run_here
+    _run_here = make(*arguments)
+
+
+def _run() -> object:
+    return _run_here()
+
+
 def muon_rows(repeats: int) -> list[Row]:
     """An optimizer step on the dense model: ours in bf16 (the default) and fp32, beside optax in fp32."""
     model = jax.jit(lambda: Transformer(DENSE, key=jax.random.key(0)))()
@@ -127,31 +145,38 @@ def mixture_rows(repeats: int) -> list[Row]:
     ]
 
 
-def dense_rows(repeats: int) -> list[Row]:
-    """A training step of the dense model in fp32, beside PyTorch (extra `interop`) and beside its matrix products."""
-    try:
-        import torch
-
-        from benchmarks.dense_in_torch import train_step
-    except ImportError as error:
-        sys.exit(f"the rows `dense` need PyTorch ({error}): pip install marin-dsl[interop]")
-    length, rows = 256, 8
-    tokens = np.random.default_rng(0).integers(0, DENSE.vocabulary, (rows, length + 1)).astype(np.int32)
-    optimizer_config, config = OptimizerConfig("adamw", 1e-3), TrainingConfig(steps=1000, batch=rows, length=length)
+def dense_step(tokens: np.ndarray) -> Callable[[], object]:
+    """A training step of the dense model on rows of tokens, again and again."""
+    optimizer_config = OptimizerConfig("adamw", 1e-3)
+    config = TrainingConfig(steps=1000, batch=tokens.shape[0], length=tokens.shape[1] - 1)
     run, program = Run.of(optimizer_config, config), Program.of(optimizer_config, config)
     state = initial_state(0, run.hyperparameters, config=DENSE, rule=optimizer_config.rule)
     batches = Batch(jax.numpy.asarray(np.stack([tokens])))
 
-    def ours() -> object:
+    def step() -> float:
         nonlocal state
         state, metrics = train_chunk(state, batches, 1, run, program=program)
-        return metrics
+        return float(metrics.loss[0])
 
-    peers = {
-        name: train_step(DENSE, torch.from_numpy(tokens).long(), compiled=name == "compiled")
-        for name in ("eager", "compiled")
-    }
-    found = medians({"ours": ours, **peers}, repeats)
+    return step
+
+
+def dense_rows(repeats: int) -> list[Row]:
+    """A training step of the dense model in fp32, beside PyTorch (extra `interop`) and beside its matrix products."""
+    if importlib.util.find_spec("torch") is None:
+        sys.exit("the rows `dense` need PyTorch: pip install marin-dsl[interop]")
+    from benchmarks import dense_in_torch
+
+    length, rows = 256, 8
+    tokens = np.random.default_rng(0).integers(0, DENSE.vocabulary, (rows, length + 1)).astype(np.int32)
+    found = medians(
+        {
+            "ours": in_a_process(dense_step, tokens),
+            "eager": in_a_process(dense_in_torch.train_step, DENSE, tokens),
+            "compiled": in_a_process(dense_in_torch.compiled_train_step, DENSE, tokens),
+        },
+        repeats,
+    )
     floor = flops_per_token(DENSE, length) * rows * length / measured_peak_flops()
     return [
         Row("dense training step, PyTorch eager beside ours", found["eager"] / found["ours"], 2.4, at_most=False),
