@@ -90,7 +90,7 @@ class Attention(eqx.Module):
         return rotate(query, table), rotate(key, table), self._projected(x, self.value, self.value_bias, None)
 
     def _projected(self, x: Array, matrix: Array, bias: Array | None, norm: RMSNorm | None) -> Array:
-        projected = x @ put(matrix.astype(x.dtype), None, "model")
+        projected = product(x, put(matrix.astype(x.dtype), None, "model"))
         if bias is not None:
             projected = projected + put(bias.astype(x.dtype), "model")
         if norm is not None and self.config.qk_norm == "projection":
@@ -103,7 +103,7 @@ class Attention(eqx.Module):
     ) -> Float[Array, "batch length width"]:
         """What the heads found, gated by the input, put together for the residual stream."""
         if self.gate is not None:
-            gate = jax.nn.sigmoid((x @ put(self.gate.astype(x.dtype), None, "model")).astype(jnp.float32))
+            gate = jax.nn.sigmoid(product(x, put(self.gate.astype(x.dtype), None, "model")).astype(jnp.float32))
             attended = (attended * (2 * gate[..., None])).astype(x.dtype)
         together = jnp.reshape(attended, (*x.shape[:2], -1))
         return product(together, put(self.output.astype(x.dtype), "model", None), BATCH, None, None)

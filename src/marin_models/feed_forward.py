@@ -29,4 +29,4 @@ class SwiGLU(eqx.Module):
         """Transform each position by itself."""
         gate, up = (put(matrix.astype(x.dtype), None, "model") for matrix in (self.gate, self.up))
         down = put(self.down.astype(x.dtype), "model", None)
-        return product(jax.nn.silu(x @ gate) * (x @ up), down, BATCH, *[None] * (x.ndim - 1))
+        return product(jax.nn.silu(product(x, gate)) * product(x, up), down, BATCH, *[None] * (x.ndim - 1))

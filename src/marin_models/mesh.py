@@ -82,8 +82,13 @@ def put(x: Array, *axes: Axis) -> Array:
 
 
 def product(x: Array, matrix: Array, *axes: Axis) -> Array:
-    """``x @ matrix``, the result split over ``axes`` of the mesh in force."""
-    return jax.numpy.matmul(x, matrix, out_sharding=spec(*axes)) if axis_sizes() else x @ matrix
+    """``x @ matrix``, the result split over ``axes`` of the mesh in force; without axes, as follows from its operands."""
+    if axis_sizes():
+        return jax.numpy.matmul(x, matrix, out_sharding=spec(*axes) if axes else None)
+    # As one axis of rows: the matrix's gradient sums over all of them, and to sum over two axes XLA:CPU transposes
+    # the operands first, which takes longer than the product.
+    rows = x.reshape(-1, x.shape[-1]) @ matrix
+    return rows.reshape(*x.shape[:-1], matrix.shape[-1])
 
 
 def per_shard(function: Callable[..., Result], arguments: Sequence[Any], results: Any) -> Callable[..., Result]:

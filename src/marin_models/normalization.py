@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
-from marin_models.mesh import SHARDS, put
+from marin_models.mesh import SHARDS, product, put
 
 
 class RMSNorm(eqx.Module):
@@ -51,5 +51,5 @@ class GatedNorm(eqx.Module):
         """Normalize and gate the last axis; the result has the dtype of ``x``."""
         y = self.norm(x)
         down, up = (put(matrix.astype(x.dtype), None, None) for matrix in (self.down, self.up))
-        gate = 2 * jax.nn.sigmoid((jax.nn.silu(y @ down) @ up).astype(jnp.float32))
+        gate = 2 * jax.nn.sigmoid(product(jax.nn.silu(product(y, down)), up).astype(jnp.float32))
         return (y * gate).astype(x.dtype)
