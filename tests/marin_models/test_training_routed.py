@@ -10,9 +10,9 @@ import pytest
 from simulated_devices import on_devices
 from test_training import same
 from test_training_step import close
-from tiny_models import ADAMW, ROUTED, SHORT, counting_stream, tiny_mixture, tiny_model
+from tiny_models import ADAMW, MUON, ROUTED, SHORT, counting_stream, tiny_mixture, tiny_model
 
-from marin_models import Checkpoints, Mixture, make_mesh, train
+from marin_models import Checkpoints, Mixture, flatten, make_mesh, train
 from marin_models.evaluation import held_out_windows, window_loss
 from marin_models.training import Batch, Program, Run, batch_gradients, initial_state, train_chunk
 
@@ -83,31 +83,48 @@ def test_micro_batches_give_the_gradients_and_the_bias_of_the_whole_batch(balanc
     np.testing.assert_allclose(parts.router.next_bias, whole.router.next_bias, atol=1e-7)
 
 
-def test_a_mixture_of_experts_learns_balances_and_goes_on_bit_for_bit(tmp_path):
+def gone_on(model, optimizer, folder):
+    """A whole run, after it was seen that one which was stopped goes on from a checkpoint as if it had not been."""
+
     class Stop(Exception):
         pass
 
-    interrupted = Checkpoints(tmp_path, every_steps=20)
+    interrupted = Checkpoints(folder, every_steps=20)
 
     def check():
         if interrupted.steps():
             raise Stop
 
-    config, held_out = LONG, HELD_OUT
-    whole = train(TWO, ADAMW, config, tiny_mixture(), held_out=held_out)
+    run = functools.partial(train, model, optimizer, LONG, tiny_mixture(), held_out=HELD_OUT)
+    whole = run()
     with pytest.raises(Stop):
-        train(TWO, ADAMW, config, tiny_mixture(), held_out=held_out, checkpoints=interrupted, check=check)
-    resumed = train(TWO, ADAMW, config, tiny_mixture(), held_out=held_out, checkpoints=Checkpoints(tmp_path))
+        run(checkpoints=interrupted, check=check)
+    resumed = run(checkpoints=Checkpoints(folder))
     assert 0 < resumed.timing.resumed < 80
     same(resumed, whole)
     np.testing.assert_array_equal(resumed.router_bias, whole.router_bias)
     bitwise(attrs.asdict(resumed.curve.router), attrs.asdict(whole.curve.router))
+    return whole
+
+
+def test_a_mixture_of_experts_learns_balances_and_goes_on_bit_for_bit(tmp_path):
+    whole = gone_on(TWO, ADAMW, tmp_path)
     assert whole.curve.loss[-10:].mean() < whole.curve.loss[:3].mean() - 0.7
     violation = whole.curve.router.max_violation
     assert violation.shape == (80, 1)
     assert violation[5:].mean() < 0.6 * violation[0].mean()
     assert (whole.curve.router.dropped == 0).all()
     assert whole.router_bias.shape == (1, 4)
+
+
+@pytest.mark.long
+def test_experts_in_a_latent_space_learn_and_go_on_bit_for_bit(tmp_path):
+    latent = attrs.evolve(TWO, mixture=attrs.evolve(TWO.mixture, latent=5))
+    whole = gone_on(latent, MUON, tmp_path)
+    assert whole.curve.loss[-10:].mean() < whole.curve.loss[:3].mean() - 0.7
+    begun = flatten(tiny_model(config=latent, seed=LONG.seed))
+    moved = {name for name, value in whole.parameters.items() if np.abs(value - begun[name]).max() > 0.01}
+    assert moved == set(whole.parameters)
 
 
 def eight():
