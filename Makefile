@@ -4,6 +4,9 @@ BIN := .venv/bin
 # CI machines and users alike: nothing asks questions, nothing phones home.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Several files of tests at once, each file in one process; a process takes up to 4 GB.
+TOGETHER := --numprocesses auto --maxprocesses 4 --dist loadfile
+
 # For the newest JAX, which needs a later Python than we do: the newest that is found, or the one named.
 NEWEST_PYTHON ?= $(shell for version in 3.13 3.12; do \
   for python in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
@@ -15,7 +18,7 @@ demo: .venv/demo
 	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
 
 test: .venv/development
-	$(BIN)/python -m pytest -m "not long and not compilers and not interop"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not long and not compilers and not interop"
 
 test-all: .venv/development .venv/compilers .venv/interop
 	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
