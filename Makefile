@@ -7,7 +7,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Several files of tests at once, each file in one process; a process takes up to 4 GB.
 TOGETHER := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-all lint bench clean format
+# For the newest JAX, which needs a later Python than we do: the newest that is found, or the one named.
+NEWEST_PYTHON ?= $(shell for version in 3.13 3.12; do \
+  for python in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+    if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then echo "$$python"; exit; fi; done; done)
+
+.PHONY: demo test test-all test-newest lint bench clean format
 
 demo: .venv/demo
 	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
@@ -17,6 +22,10 @@ test: .venv/development
 
 test-all: .venv/development .venv/compilers .venv/interop
 	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
+	$(MAKE) test-newest
+
+test-newest: .venv/development .venv/newest
+	JAX_PLATFORMS=cpu $(BIN)/python tests/newest_jax.py .venv/newest/bin/python
 
 lint: .venv/development
 	$(BIN)/ruff check .
@@ -63,3 +72,11 @@ clean:
 	@$(PIP) --no-deps --upgrade --target $@ libtpu jax-cuda13-plugin jax-cuda13-pjrt \
 	  || echo "No compilers for this machine: the tests that need them will be left out."
 	@mkdir -p $@ && touch $@
+
+# JAX as new as it can be had, all else as pinned: what differs is JAX's doing, or Python's.
+.venv/newest: pyproject.toml constraints.txt
+	@python='$(NEWEST_PYTHON)'; if [ -n "$$python" ]; then \
+	  echo "Setting up .venv/newest with $$python (a minute or two, once) ..."; rm -rf $@; \
+	  "$$python" -m venv $@ && grep -Ev '^jax(lib|-.*)?==' constraints.txt > $@/constraints.txt \
+	  && $@/bin/python -m pip install --quiet --disable-pip-version-check --constraint $@/constraints.txt --editable '.[test]' \
+	  && touch $@ || { rm -rf $@; exit 1; }; fi

@@ -1,11 +1,14 @@
 """What `pip install .` brings."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,3 +53,21 @@ def test_importing_the_language_loads_nothing_heavy():
 def test_versions_are_pinned_by_name_alone():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert all(line.count("==") == 1 and "://" not in line for line in lines)
+
+
+def test_later_versions_of_jax_are_allowed_and_those_of_its_compilers_are_left_to_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (jax,) = (one for one in map(Requirement, project["dependencies"]) if one.name == "jax")
+    versions = ("0.9.2", "0.10.2", "0.11.0", "0.11.1", "0.12.0.1", "1.0")
+    assert [one for one in versions if one in jax.specifier] == ["0.10.2", "0.11.1", "0.12.0.1", "1.0"]
+    compilers = [Requirement(one) for one in project["optional-dependencies"]["compilers"]]
+    assert {one.name for one in compilers} == {"jax"}
+    assert not any(str(one.specifier) for one in compilers)
+
+
+def test_only_jax_is_newer_in_the_environment_of_the_newest_jax():
+    makefile = (ROOT / "Makefile").read_text()
+    pattern = re.search(r"grep -Ev '(.*)' constraints.txt", makefile)[1].replace("$$", "$")
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    freed = {line.partition("==")[0] for line in lines if re.search(pattern, line)}
+    assert freed == {"jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"}

@@ -1,5 +1,6 @@
 """Collectives in compiled programs, against the planner's own count."""
 
+import math
 import re
 from collections import Counter
 from fractions import Fraction
@@ -27,10 +28,26 @@ def carried(text):
             ITEM[item] * int(np.prod([int(n) for n in shape.split(",") if n]))
             for item, shape in re.findall(r"(\w+)\[([\d,]*)\]", result)
         ]
-        members = re.search(r"replica_groups=\{\{([\d,]+)\}|replica_groups=\[\d+,(\d+)\]", rest)
-        group = len(members[1].split(",")) if members[1] else int(members[2])
-        total[kind] += sum(sizes) * (group if kind == "reduce-scatter" else 1)
+        total[kind] += sum(sizes) * (members(rest) if kind == "reduce-scatter" else 1)
     return dict(total)
+
+
+def members(text):
+    """How many shards a group has: of groups as lists, as their shape, or as axes of a mesh and parts of axes."""
+    lists, shape, axes, named = re.search(
+        r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[(.*?)\] \{(.*?)\})", text
+    ).groups()
+    if named:
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes))
+        return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", named))
+    return int(shape) if shape else len(lists.split(","))
+
+
+@pytest.mark.parametrize(
+    "text", ["{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "mesh['a'=2,'b'=4] {'b'}", "mesh['a'=2,'b'=8] {'a','b':(4)2}"]
+)
+def test_groups_are_read_as_every_version_of_jax_writes_them(text):
+    assert members(f"%x), replica_groups={text}, use_global_device_ids=true") == 4
 
 
 @on_devices(8)
