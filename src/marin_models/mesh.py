@@ -82,7 +82,7 @@ def put(x: Array, *axes: Axis) -> Array:
 
 
 def product(x: Array, matrix: Array, *axes: Axis) -> Array:
-    """``x @ matrix``, the result split over ``axes`` of the mesh in force; without axes, as follows from its operands."""
+    """``x @ matrix``, the result split over ``axes`` of the mesh in force; without axes, as its operands say."""
     if axis_sizes():
         return jax.numpy.matmul(x, matrix, out_sharding=spec(*axes) if axes else None)
     # As one axis of rows: the matrix's gradient sums over all of them, and to sum over two axes XLA:CPU transposes
