@@ -4,13 +4,16 @@ BIN := .venv/bin
 # CI machines and users alike: nothing asks questions, nothing phones home.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Several files of tests at once, each file in one process; a process takes up to 4 GB.
+TOGETHER := --numprocesses auto --maxprocesses 4 --dist loadfile
+
 .PHONY: demo test test-all lint bench clean format
 
 demo: .venv/demo
 	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
 
 test: .venv/development
-	$(BIN)/python -m pytest -m "not long and not compilers and not interop"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not long and not compilers and not interop"
 
 test-all: .venv/development .venv/compilers .venv/interop
 	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest

@@ -53,7 +53,7 @@ def mean_visible(length: int, window: int | None = None) -> float:
 
 def _expert_matrices(config: TransformerConfig, mixture: MixtureOfExpertsConfig) -> int:
     """Entries of the matrices of one routed expert."""
-    return 3 * config.width * mixture.inner
+    return 3 * mixture.expert_width(config.width) * mixture.inner
 
 
 def _dense_matrices(config: TransformerConfig) -> int:
@@ -62,8 +62,9 @@ def _dense_matrices(config: TransformerConfig) -> int:
     attention = 2 * config.width * config.head_size * (config.heads + config.key_value_heads)
     gates = config.width * (config.heads * config.attention_gate + 4 * config.norm_gate)
     dense = (config.layers - routed) * 3 * config.width * config.feed_forward
-    router_and_shared = 0 if mixture is None else routed * config.width * (mixture.experts + 3 * mixture.shared_inner)
-    return config.layers * (attention + gates) + dense + router_and_shared + 2 * config.width * config.norm_gate
+    beside = 0 if mixture is None else mixture.experts + 3 * mixture.shared_inner + 2 * mixture.latent
+    beside_experts = routed * config.width * beside
+    return config.layers * (attention + gates) + dense + beside_experts + 2 * config.width * config.norm_gate
 
 
 def _vectors(config: TransformerConfig) -> int:
@@ -71,7 +72,8 @@ def _vectors(config: TransformerConfig) -> int:
     queries, shared = config.heads * config.head_size, config.key_value_heads * config.head_size
     scales = {"head": 2 * config.head_size, "projection": queries + shared, "none": 0}[config.qk_norm]
     biases = queries + 2 * shared if config.attention_bias else 0
-    return config.layers * (2 * config.width + scales + biases) + config.width
+    latent = 0 if config.mixture is None else config.routed_layers * config.mixture.latent
+    return config.layers * (2 * config.width + scales + biases) + latent + config.width
 
 
 def _tables(config: TransformerConfig) -> int:

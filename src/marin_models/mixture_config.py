@@ -26,6 +26,9 @@ class MixtureOfExpertsConfig:
         top_k: experts that each token visits.
         inner: inner size of each routed expert's SwiGLU.
         shared_inner: inner size of the SwiGLU that every token visits beside its routed experts; 0: there is none.
+        latent: size of the space in which routed experts work: tokens are projected to it and normalized there before
+            they travel, and the weighted sum of their experts is projected back; router and shared expert read the
+            model's width. 0: there is none, and experts are as wide as the model.
         scoring: how logits become scores: ``"softmax"`` over all experts, or ``"sigmoid"`` of each.
         renormalize: the scores of a token's chosen experts are divided by their sum before they are its weights.
         scale: multiplies the combine weights; renormalized, they sum to it.
@@ -47,13 +50,15 @@ class MixtureOfExpertsConfig:
         ValueError: naming the attribute, what was given and what is possible.
 
     Source: the quantile method: Su, kexue.fm/archives/11619; sign: Wang et al. 2024 (arXiv 2408.15664); auxiliary
-    loss: Fedus et al. 2021 (arXiv 2101.03961); z-loss: Zoph et al. 2022 (arXiv 2202.08906).
+    loss: Fedus et al. 2021 (arXiv 2101.03961); z-loss: Zoph et al. 2022 (arXiv 2202.08906);
+    latent: LatentMoE (arXiv 2601.18089).
     """
 
     experts: int = attrs.field(validator=at_least(2))
     top_k: int = attrs.field(validator=at_least(1))
     inner: int = attrs.field(validator=at_least(1))
     shared_inner: int = attrs.field(default=0, validator=at_least(0))
+    latent: int = attrs.field(default=0, validator=at_least(0), kw_only=True)
     scoring: Scoring = attrs.field(default="sigmoid", validator=one_of(*get_args(Scoring)))
     renormalize: bool = attrs.field(default=True, validator=one_of(False, True))
     scale: float = attrs.field(default=1.0, validator=positive)
@@ -79,6 +84,10 @@ class MixtureOfExpertsConfig:
                 f"MixtureOfExpertsConfig: top_k {self.top_k} of {self.experts} experts; "
                 f"it must be at most {most}{reason}"
             )
+
+    def expert_width(self, width: int) -> int:
+        """Size of what a routed expert reads and writes, and of what travels to it, in a model of this width."""
+        return self.latent or width
 
     @property
     def biased(self) -> bool:

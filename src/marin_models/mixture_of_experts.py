@@ -12,6 +12,7 @@ from marin_models.balancing import auxiliary_loss, load_entropy, max_violation, 
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
+from marin_models.latent import LatentSpace
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.router import Routed, Router, router_z_loss
 
@@ -45,12 +46,16 @@ class RouterStatistics(NamedTuple):
 
 
 class MixtureOfExperts(eqx.Module):
-    """Routed experts, each a SwiGLU, and beside them a shared one that every token visits."""
+    """Routed experts, each a SwiGLU, and beside them a shared one that every token visits.
+
+    ``expert_width`` is the model's width, or the size of the latent space.
+    """
 
     router: Router
-    gate: Float[Array, "*layers experts width inner"] = parameter("matrix", ("expert", "data", "model"))
-    up: Float[Array, "*layers experts width inner"] = parameter("matrix", ("expert", "data", "model"))
-    down: Float[Array, "*layers experts inner width"] = parameter("matrix", ("expert", "model", "data"))
+    latent: LatentSpace | None
+    gate: Float[Array, "*layers experts expert_width inner"] = parameter("matrix", ("expert", "data", "model"))
+    up: Float[Array, "*layers experts expert_width inner"] = parameter("matrix", ("expert", "data", "model"))
+    down: Float[Array, "*layers experts inner expert_width"] = parameter("matrix", ("expert", "model", "data"))
     shared: SwiGLU | None
     config: MixtureOfExpertsConfig = eqx.field(static=True)
 
@@ -61,14 +66,21 @@ class MixtureOfExperts(eqx.Module):
         *,
         scale: float,
         output_scale: float,
+        norm_epsilon: float = 1e-6,
         key: Key[Array, ""],
     ):
         router_key, gate_key, up_key, down_key, shared_key = jax.random.split(key, 5)
+        latent_key = jax.random.fold_in(key, 1)
         scales = {"scale": scale, "output_scale": output_scale}
+        # What writes to the residual stream is the way back from a latent space, where there is one.
+        size, down_scale = config.expert_width(width), scale if config.latent else output_scale
         self.router = Router(config, width, scale=scale, key=router_key)
-        self.gate = _initial_matrices(gate_key, config.experts, width, config.inner, scale)
-        self.up = _initial_matrices(up_key, config.experts, width, config.inner, scale)
-        self.down = _initial_matrices(down_key, config.experts, config.inner, width, output_scale)
+        self.latent = (
+            LatentSpace(width, config.latent, epsilon=norm_epsilon, key=latent_key, **scales) if config.latent else None
+        )
+        self.gate = _initial_matrices(gate_key, config.experts, size, config.inner, scale)
+        self.up = _initial_matrices(up_key, config.experts, size, config.inner, scale)
+        self.down = _initial_matrices(down_key, config.experts, config.inner, size, down_scale)
         self.shared = SwiGLU(width, config.shared_inner, key=shared_key, **scales) if config.shared_inner else None
         self.config = config
 
@@ -94,13 +106,15 @@ class MixtureOfExperts(eqx.Module):
         """
         routed = self.router(x, bias, valid)
         output, dispatch = moe(
-            x,
+            x if self.latent is None else self.latent.enter(x),
             Routing(routed.experts, routed.weights, valid),
             Experts(*(matrix.astype(x.dtype) for matrix in (self.gate, self.up, self.down))),
             implementation=self.config.implementation,
             capacity_factor=self.config.capacity_factor,
             grouped_matmul=self.config.grouped_matmul,
         )
+        if self.latent is not None:
+            output = self.latent.leave(output)
         if self.shared is not None:
             output = output + self.shared(x)
         return output, _statistics(self.config, routed, dispatch, bias, valid)

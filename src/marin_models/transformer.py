@@ -41,7 +41,9 @@ class Block(eqx.Module):
         self.attention = Attention(config, key=attention_key)
         self.feed_forward_norm = _norm(config, norm_keys[1])
         if routed and config.mixture is not None:
-            self.feed_forward = MixtureOfExperts(config.mixture, config.width, key=feed_forward_key, **scales)
+            self.feed_forward = MixtureOfExperts(
+                config.mixture, config.width, norm_epsilon=config.norm_epsilon, key=feed_forward_key, **scales
+            )
         else:
             self.feed_forward = SwiGLU(config.width, config.feed_forward, key=feed_forward_key, **scales)
 
@@ -228,4 +230,5 @@ def _check_mesh(config: TransformerConfig, batch: int) -> None:
     check_divisible(batch=(batch, BATCH), **{name: (getattr(config, name), "model") for name in split})
     if config.mixture is not None:
         check_divisible(experts=(config.mixture.experts, "expert"))
-        check_divisible(**{name: (getattr(config.mixture, name), "model") for name in ("inner", "shared_inner")})
+        inner = ("inner", "shared_inner", "latent")
+        check_divisible(**{name: (getattr(config.mixture, name), "model") for name in inner})

@@ -44,7 +44,8 @@ class TransformerConfig:
         initial_scale: matrices begin with standard deviation ``initial_scale / sqrt(inputs)``; those that write to
             the residual stream with ``1 / sqrt(2 * layers)`` of it.
         remat: what a layer computes again in the reverse pass instead of keeping it: ``"none"``; ``"full"``: all of
-            it; ``"save_moe"``: all but the routed experts' inputs, hidden values and outputs.
+            it; ``"save_moe"``: all but the routed experts' inputs, hidden values and outputs, and what tokens are in
+            their latent space.
         dtype: dtype of activations and matrix products; parameters, norms, softmax and loss are fp32.
         attention: which implementation of `marin_kernels.causal_attention` runs.
 
@@ -100,6 +101,7 @@ class TransformerConfig:
 
     def __attrs_post_init__(self):
         self._check_heads()
+        self._check_latent()
         self._check_rotation()
         self._check_layers()
 
@@ -120,6 +122,14 @@ class TransformerConfig:
             raise ValueError(
                 f"TransformerConfig: rotary_fraction {self.rotary_fraction!r} of head_size {self.head_size} is "
                 f"{rotated:g}; rotary positions turn pairs, make it an even integer"
+            )
+
+    def _check_latent(self):
+        latent = 0 if self.mixture is None else self.mixture.latent
+        if latent > self.width:
+            raise ValueError(
+                f"TransformerConfig: mixture.latent {latent} is above width {self.width}; lower it, or give 0 for "
+                "experts of the model's width"
             )
 
     def _check_layers(self):

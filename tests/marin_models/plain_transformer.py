@@ -68,13 +68,16 @@ def swiglu(x, gate, up, down):
 def routed(layer, x, bias, valid, config):
     """Each token's experts, one after the other; padding gets zeros from them."""
     out = np.zeros_like(x) if layer.shared is None else swiglu(x, layer.shared.gate, layer.shared.up, layer.shared.down)
+    latent = layer.latent
     for token, row in enumerate(x):
         logits = row @ layer.router.weight
         scores = softmax(logits) if config.scoring == "softmax" else sigmoid(logits)
         chosen = np.argsort(-((scores if config.balance_on == "scores" else logits) + bias))[: config.top_k]
         weights = config.scale * scores[chosen] / (scores[chosen].sum() if config.renormalize else 1)
-        for expert, weight in zip(chosen, weights, strict=True):
-            out[token] += valid[token] * weight * swiglu(row, layer.gate[expert], layer.up[expert], layer.down[expert])
+        row = row if latent is None else rms(row @ latent.down, latent.norm.scale)
+        parts = [swiglu(row, layer.gate[expert], layer.up[expert], layer.down[expert]) for expert in chosen]
+        combined = valid[token] * weights @ np.array(parts)
+        out[token] += combined if latent is None else combined @ latent.up
     return out
 
 

@@ -19,6 +19,7 @@ ARCHITECTURES = {
         TINY, layers=3, window=2, local_to_global=(2, 1), qk_norm="projection", rotary_fraction=0.5, tied_head=True
     ),
     "sigmoid scores": ROUTED,
+    "latent experts": attrs.evolve(ROUTED, layers=2, mixture=attrs.evolve(ROUTED.mixture, latent=5, top_k=3)),
     "softmax scores": attrs.evolve(
         ROUTED,
         layers=2,
@@ -107,9 +108,10 @@ def gradients(config):
     return loss, model
 
 
-def products(remat):
+@functools.cache
+def products(remat, latent=0):
     """Matrix products in the program of a gradient."""
-    mixture = attrs.evolve(ROUTED.mixture, grouped_matmul="ragged_dot")
+    mixture = attrs.evolve(ROUTED.mixture, grouped_matmul="ragged_dot", latent=latent)
     loss, model = gradients(attrs.evolve(ROUTED, remat=remat, mixture=mixture))
     text = str(jax.make_jaxpr(jax.grad(loss))(model))
     return text.count("dot_general[")  # ragged ones too
@@ -118,6 +120,11 @@ def products(remat):
 def test_rematerialization_computes_again_what_it_does_not_keep():
     nothing, experts, everything = (products(remat) for remat in ("none", "save_moe", "full"))
     assert nothing < experts < everything
+
+
+def test_what_is_kept_of_experts_saves_the_products_of_their_latent_space_too():
+    nothing, experts, everything = (products(kind, 5) - products(kind) for kind in ("none", "save_moe", "full"))
+    assert nothing == experts == 6 < everything
 
 
 @pytest.mark.long

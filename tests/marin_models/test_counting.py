@@ -26,13 +26,14 @@ mixtures = st.builds(
     top_k=st.integers(1, 2),
     inner=st.integers(1, 8),
     shared_inner=st.integers(0, 5),
+    latent=st.integers(0, 8),
 )
 configs = st.builds(
     lambda group, key_value_heads, half, mixture, **shape: TransformerConfig(
         heads=group * key_value_heads,
         key_value_heads=key_value_heads,
         head_size=2 * half,
-        mixture=mixture,
+        mixture=mixture and attrs.evolve(mixture, latent=min(mixture.latent, shape["width"])),
         dense_layers=0 if mixture is None else shape["layers"] // 2,
         **shape,
     ),
@@ -67,6 +68,14 @@ def test_active_parameters_are_all_but_those_of_experts_not_visited():
     assert active_parameter_count(TINY) == parameter_count(TINY)
 
 
+def test_a_latent_space_makes_experts_narrower_and_adds_two_projections_and_a_norm():
+    latent, shape = attrs.evolve(ROUTED, mixture=attrs.evolve(ROUTED.mixture, latent=5)), ROUTED.mixture
+    a_layer = 2 * ROUTED.width * 5 + 5
+    narrower = 3 * (ROUTED.width - 5) * shape.inner
+    for count, experts in ((parameter_count, shape.experts), (active_parameter_count, shape.top_k)):
+        assert count(latent) - count(ROUTED) == ROUTED.routed_layers * (a_layer - experts * narrower)
+
+
 def product_flops(jaxpr, times=1):
     """Multiplications and additions of all matrix products in a program, loops included."""
     total = 0
@@ -96,6 +105,8 @@ def product_flops(jaxpr, times=1):
         attrs.evolve(ROUTED, **VARIANTS, remat="save_moe"),
         attrs.evolve(ROUTED, layers=9, dense_layers=2, window=2, mixture=attrs.evolve(ROUTED.mixture, top_k=1)),
         attrs.evolve(ROUTED, dense_layers=0, mixture=attrs.evolve(ROUTED.mixture, scoring="softmax", shared_inner=0)),
+        attrs.evolve(ROUTED, mixture=attrs.evolve(ROUTED.mixture, latent=5)),
+        attrs.evolve(ROUTED, layers=7, remat="save_moe", mixture=attrs.evolve(ROUTED.mixture, latent=8, top_k=3)),
     ],
 )
 def test_the_operations_of_a_forward_pass_are_the_products_of_the_program(config):

@@ -68,10 +68,11 @@ def test_a_batch_of_no_prompts_has_no_continuations():
     assert generate_batch(TINY, PARAMETERS, [], 5) == []
 
 
-ROUTED = attrs.evolve(TINY, layers=1, mixture=MixtureOfExpertsConfig(experts=5, top_k=2, inner=6, capacity_factor=1.0))
+LATENT = MixtureOfExpertsConfig(experts=5, top_k=2, inner=6, latent=5, capacity_factor=1.0)
+ROUTED = attrs.evolve(TINY, layers=1, mixture=LATENT)
 
 
-def test_routed_experts_choose_by_the_bias_in_force_and_see_no_padding():
+def test_latent_experts_choose_by_the_bias_in_force_and_see_no_padding():
     parameters = {name: value * 4 for name, value in flatten(tiny_model(config=ROUTED)).items()}
     bias = np.random.default_rng(2).standard_normal((1, 5)).astype(np.float32)
     dropless = attrs.evolve(ROUTED, mixture=attrs.evolve(ROUTED.mixture, capacity_factor=None))

@@ -23,7 +23,7 @@ GATED = attrs.evolve(
     norm_gate=2,
 )
 MIXED = attrs.evolve(
-    GATED, dense_layers=1, rotary_fraction=0.5, mixture=attrs.evolve(ROUTED.mixture, implementation="ring")
+    GATED, dense_layers=1, rotary_fraction=0.5, mixture=attrs.evolve(ROUTED.mixture, implementation="ring", latent=4)
 )
 
 
@@ -67,7 +67,10 @@ def test_a_model_gives_the_same_numbers_on_one_device_and_on_a_mesh_of_eight():
     loss, gradients = on_mesh(model, data=2, expert=2, model=2)
     assert_equal_numbers((loss, gradients), plain, 2e-5)
     gate = gradients.blocks.feed_forward.gate
-    assert gate.sharding.shard_shape(gate.shape) == (1, 2, 4, 3)
+    assert gate.sharding.shard_shape(gate.shape) == (1, 2, 2, 3)
+    latent = gradients.blocks.feed_forward.latent
+    assert latent.down.sharding.shard_shape(latent.down.shape) == (1, 2, 2)
+    assert latent.up.sharding.shard_shape(latent.up.shape) == (1, 2, 2)
 
 
 @pytest.mark.long

@@ -15,6 +15,8 @@ SHAPE = {"experts": 8, "top_k": 2, "inner": 16}
         ({"top_k": 8}, "top_k 8 of 8 experts; it must be at most 7; balancing by quantiles looks at the first expert"),
         ({"inner": 0}, "inner must be an integer of at least 1, not 0"),
         ({"shared_inner": -1}, "shared_inner must be an integer of at least 0, not -1"),
+        ({"latent": -1}, "latent must be an integer of at least 0, not -1"),
+        ({"latent": 2.5}, r"latent must be an integer of at least 0, not 2\.5"),
         ({"scoring": "tanh"}, "scoring must be one of 'softmax', 'sigmoid', not 'tanh'"),
         ({"renormalize": 2}, "renormalize must be one of False, True, not 2"),
         ({"scale": 0}, "scale must be a finite number above 0, not 0"),
@@ -36,6 +38,12 @@ def test_an_impossible_mixture_of_experts_is_refused_with_what_is_possible(chang
 
 def test_every_expert_may_be_chosen_where_no_quantile_is_looked_for():
     assert MixtureOfExpertsConfig(**{**SHAPE, "top_k": 8}, balancing="auxiliary").top_k == 8
+
+
+def test_experts_are_as_wide_as_the_model_unless_they_have_a_latent_space():
+    config = MixtureOfExpertsConfig(**SHAPE)
+    assert config.expert_width(32) == 32
+    assert attrs.evolve(config, latent=12).expert_width(32) == 12
 
 
 def test_a_bias_exists_where_balancing_moves_one():

@@ -1,6 +1,7 @@
 import functools
 
 import attrs
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,14 +9,17 @@ import pytest
 from mixtures import plain_weights
 from simulated_devices import on_devices
 
+from marin_kernels.expert_parallel import Extent, collective_bytes
 from marin_models.balancing import begin_step, end_step, initial_balancing, sign_bias
 from marin_models.groups import parameter_groups
 from marin_models.mesh import make_mesh, parameter_shardings
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.mixture_of_experts import MixtureOfExperts, merged
+from marin_models.pod_plan import collectives
 
 SMALL = MixtureOfExpertsConfig(8, 2, 12, shared_inner=4, scale=2.5)
 BARE = attrs.evolve(SMALL, shared_inner=0, router_z_loss=0.25)
+LATENT = attrs.evolve(SMALL, latent=8)
 LOSSES = attrs.evolve(BARE, balancing="auxiliary", auxiliary_coefficient=0.5)
 WIDTH = 16
 ALL = jnp.ones(32, bool)
@@ -28,7 +32,7 @@ def layer(config=SMALL):
     make = functools.partial(MixtureOfExperts, config, WIDTH, scale=1.0, output_scale=1.0)
     random = np.random.default_rng(0)
     return jax.tree.map(
-        lambda leaf: jnp.asarray(random.standard_normal(leaf.shape) / leaf.shape[-2] ** 0.5, jnp.float32),
+        lambda leaf: jnp.asarray(random.standard_normal(leaf.shape) / leaf.shape[-2:][0] ** 0.5, jnp.float32),
         jax.eval_shape(lambda key: make(key=key), jax.random.key(0)),
     )
 
@@ -57,15 +61,20 @@ def plain(layer, x, bias):
     logits = x @ layer.router.weight
     experts = np.argsort(-(1 / (1 + np.exp(-logits)) + bias), axis=-1)[:, : layer.config.top_k]
     out = swiglu(x, layer.shared.gate, layer.shared.up, layer.shared.down)
+    if layer.latent is not None:
+        x = x @ layer.latent.down
+        x = x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6) * layer.latent.norm.scale
+    routed = np.zeros_like(x)
     for row, (chosen, weights) in enumerate(zip(experts, plain_weights(logits, experts, layer.config), strict=True)):
         for expert, weight in zip(chosen, weights, strict=True):
-            out[row] += weight * swiglu(x[row], layer.gate[expert], layer.up[expert], layer.down[expert])
-    return out, experts
+            routed[row] += weight * swiglu(x[row], layer.gate[expert], layer.up[expert], layer.down[expert])
+    return out + (routed if layer.latent is None else routed @ layer.latent.up), experts
 
 
-def test_tokens_are_transformed_by_their_experts_and_the_shared_one():
-    y, statistics = apply(layer(), hidden())
-    wanted, experts = plain(layer(), hidden(), BIAS)
+@pytest.mark.parametrize("config", [SMALL, LATENT], ids=["plain", "latent"])
+def test_tokens_are_transformed_by_their_experts_and_the_shared_one(config):
+    y, statistics = apply(layer(config), hidden())
+    wanted, experts = plain(layer(config), hidden(), BIAS)
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(statistics.load, np.bincount(experts.reshape(-1), minlength=8))
 
@@ -149,7 +158,9 @@ def test_every_parameter_has_its_group():
     groups = parameter_groups(layer())
     assert groups.router.weight == "router"
     assert {groups.gate, groups.up, groups.down, groups.shared.gate} == {"matrix"}
-    assert layer(BARE).shared is None
+    assert layer(BARE).shared is layer(BARE).latent is None
+    groups = parameter_groups(layer(LATENT)).latent
+    assert (groups.down, groups.up, groups.norm.scale) == ("matrix", "matrix", "norm")
 
 
 def test_router_and_experts_begin_different_with_the_deviations_they_were_told():
@@ -160,6 +171,21 @@ def test_router_and_experts_begin_different_with_the_deviations_they_were_told()
     np.testing.assert_allclose(np.std(block.down, axis=(1, 2)), 0.2 / 8, rtol=0.05)
     np.testing.assert_allclose(np.std(block.router.weight), 0.4 / 8, rtol=0.08)
     assert np.abs(block.up[0] - block.up[1]).max() > 0.01
+
+
+def test_a_latent_space_begins_with_the_output_deviation_at_its_end_alone():
+    config = MixtureOfExpertsConfig(16, 1, 64, shared_inner=64, latent=32)
+    make = functools.partial(MixtureOfExperts, config, 64, scale=0.4, output_scale=0.2, norm_epsilon=1e-3)
+    block = jax.jit(lambda key: make(key=key))(jax.random.key(0))
+    for matrix, scale in (
+        (block.latent.down, 0.4),
+        (block.down, 0.4),
+        (block.latent.up, 0.2),
+        (block.shared.down, 0.2),
+    ):
+        np.testing.assert_allclose(np.std(matrix), scale / matrix.shape[-2] ** 0.5, rtol=0.05)
+    assert (block.latent.norm.epsilon, block.router.weight.shape) == (1e-3, (64, 16))
+    np.testing.assert_array_equal(block.latent.norm.scale, 1)
 
 
 def trained_outputs(batches, evaluated=()):
@@ -238,8 +264,8 @@ def worked_over(mesh, config, x, valid):
 
 
 @on_devices(8)
-def shards_agree(sizes):
-    config = attrs.evolve(SMALL, router_z_loss=0.1, grouped_matmul="ragged_dot")  # compiles faster than the default
+def shards_agree(sizes, config=SMALL):
+    config = attrs.evolve(config, router_z_loss=0.1, grouped_matmul="ragged_dot")  # compiles faster than the default
     places = np.arange(64)
     mesh = make_mesh(**sizes)
     for valid in (places >= 0, places % 7 < places // 16 + 1, places >= 32):
@@ -258,7 +284,36 @@ def test_a_layer_over_a_mesh_equals_the_local_one_also_with_an_idle_shard():
     shards_agree({"data": 2, "expert": 2, "model": 2})
 
 
+@on_devices(8)
+def compiled_bytes(config):
+    """What all-gathers and reduce-scatters of a layer over four devices carry, its other matrices lying everywhere."""
+    mesh, block = make_mesh(jax.devices()[:4], expert=4), layer(config)
+    split = jax.NamedSharding(mesh, jax.P("expert"))
+    whole = jax.tree.map(lambda _: jax.NamedSharding(mesh, jax.P()), block)
+    places = eqx.tree_at(lambda one: (one.gate, one.up, one.down), whole, (split,) * 3)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(hidden(64), jax.P("expert"))
+        program = jax.jit(lambda block, x: block(x)[0]).lower(jax.device_put(block, places), x).compile()
+    extent = Extent(tokens=16, top_k=2, experts=8, shards=4)
+    counted = collective_bytes("ring", extent, width=config.expert_width(WIDTH), dtype=np.float32)
+    found = {one.kind: one.bytes for one in collectives(program.as_text())[0]}
+    assert found["all-gather"] == counted["all-gather"]
+    assert found["reduce-scatter"] * 4 == counted["reduce-scatter"]
+
+
+def test_vectors_travel_at_the_width_of_the_latent_space():
+    compiled_bytes(attrs.evolve(LATENT, implementation="ring", grouped_matmul="ragged_dot"))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("sizes", [{"expert": 8}, {"replica": 2, "data": 2, "expert": 2}])
-def test_a_layer_over_other_meshes_equals_the_local_one(sizes):
-    shards_agree(sizes)
+@pytest.mark.parametrize(
+    ("sizes", "config"),
+    [
+        ({"expert": 8}, SMALL),
+        ({"replica": 2, "data": 2, "expert": 2}, SMALL),
+        ({"data": 2, "expert": 2, "model": 2}, LATENT),
+        ({"expert": 8}, LATENT),
+    ],
+)
+def test_a_layer_over_other_meshes_equals_the_local_one(sizes, config):
+    shards_agree(sizes, config)

@@ -115,6 +115,7 @@ def test_initial_deviations_are_the_documented_ones():
         ({"rotary_fraction": 1.5}, r"rotary_fraction must be a number from 0 to 1, not 1\.5"),
         ({"head_size": 6, "rotary_fraction": 0.5}, "rotary_fraction 0.5 of head_size 6 is 3; rotary positions turn"),
         ({"remat": "some"}, "remat must be one of 'none', 'full', 'save_moe', not 'some'"),
+        ({"mixture": attrs.evolve(MIXTURE, latent=9)}, "mixture.latent 9 is above width 8; lower it, or give 0 for"),
         ({"remat": "save_moe"}, "remat 'save_moe' without mixture has nothing to save; choose 'none' or 'full'"),
         ({"mixture": 8}, "mixture must be a MixtureOfExpertsConfig, not 8"),
         ({"dense_layers": 1}, "dense_layers 1 without mixture; every layer is dense already, give a mixture or"),

@@ -20,6 +20,8 @@ def same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, np.ndarray | np.generic):
         return _same_array(one, other)
+    if isinstance(one, enum.Flag):
+        return one.value == other.value  # Python makes those with bits that have no name anew each time
     if isinstance(one, enum.Enum):
         return one is other
     if dataclasses.is_dataclass(one) or attrs.has(type(one)):

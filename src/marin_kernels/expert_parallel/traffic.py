@@ -28,7 +28,7 @@ def collective_bytes(
     Args:
         implementation: a transport's name.
         extent: the sizes of the call.
-        width: of the tokens.
+        width: of what travels: of the tokens, or of the latent space that experts work in.
         dtype: of the tokens.
         gradient: count the reverse pass too, with gradients of tokens, combine weights and matrices.
 

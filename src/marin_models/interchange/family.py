@@ -63,6 +63,8 @@ class Family:
         if config.mixture is None and any(path.startswith("mixture.") for path in self.requires):
             return [f"mixture is None; {self.name} has routed experts"]
         for path, possible in {**_NEVER, **self.requires}.items():
+            if config.mixture is None and path.startswith("mixture."):
+                continue
             value = _at(config, path)
             if value not in possible:
                 choices = " or ".join(map(repr, possible))
@@ -70,7 +72,7 @@ class Family:
         return found or list(self.check(config))
 
 
-_NEVER: Mapping[str, tuple[Any, ...]] = {"attention_gate": (False,), "norm_gate": (0,)}
+_NEVER: Mapping[str, tuple[Any, ...]] = {"attention_gate": (False,), "norm_gate": (0,), "mixture.latent": (0,)}
 """What no family expresses."""
 
 

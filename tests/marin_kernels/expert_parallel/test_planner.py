@@ -20,6 +20,7 @@ from marin_kernels.expert_parallel.planner import (
     local_sizes,
     plan_receivers,
     sort_assignments,
+    stable_order,
     tile_map,
     waterfill,
 )
@@ -121,6 +122,16 @@ def test_assignments_are_sorted_stably_and_what_is_none_comes_last(case):
         for expert, rank in zip(ids.tolist(), assignments.ranks[source].ravel().tolist(), strict=True):
             assert rank == seen[expert]
             seen[expert] += 1
+
+
+@pytest.mark.parametrize("largest", [0, 1, 6, 2**29 - 1, 2**29, 2**31 - 1])
+@pytest.mark.parametrize("size", [1, 7, 8])
+def test_ids_of_any_size_are_ordered_stably(size, largest):
+    ids = np.array([largest, 0, largest // 2, largest, 0, largest, 1 if largest else 0, largest], np.int32)[:size]
+    found, order = jax.jit(stable_order, static_argnums=1)(ids, largest)
+    np.testing.assert_array_equal(order, np.argsort(ids, kind="stable"))
+    np.testing.assert_array_equal(found, np.sort(ids))
+    assert found.dtype == order.dtype == np.int32
 
 
 @given(st.lists(st.integers(0, 9), min_size=5, max_size=5), st.integers(0, 60))

@@ -127,6 +127,8 @@ def problems(family, **changes):
         ("mixtral", {"mixture": attrs.evolve(SOFTMAX, balancing="sign")}, "balancing is 'sign'.*'none' or 'auxiliary'"),
         ("olmoe", {"head_size": 6}, "head_size is 6; here 4 of them must make up the width, 16"),
         ("glm4_moe", {"mixture": attrs.evolve(SIGMOID, shared_inner=15)}, "shared_inner is 15; .* multiple of .* 12"),
+        ("glm4_moe", {"mixture": attrs.evolve(SIGMOID, latent=8)}, "mixture.latent is 8; glm4_moe expresses only 0"),
+        ("mixtral", {"mixture": attrs.evolve(SOFTMAX, latent=8)}, "mixture.latent is 8; mixtral expresses only 0"),
         ("glm4_moe", {"mixture": attrs.evolve(SIGMOID, balance_on="logits")}, "balance_on is 'logits'.*'scores'"),
     ],
 )
@@ -139,3 +141,11 @@ def test_every_family_says_what_is_in_its_way():
         fitting(FAMILIES, attrs.evolve(DENSE, attention_gate=True))
     assert "no Hugging Face family expresses this TransformerConfig" in str(caught.value)
     assert all(f"\n  {family.name}: " in str(caught.value) for family in FAMILIES)
+
+
+def test_no_family_has_experts_in_a_latent_space():
+    for mixture in (SIGMOID, SOFTMAX):
+        with pytest.raises(Inexpressible) as caught:
+            fitting(FAMILIES, attrs.evolve(DENSE, mixture=attrs.evolve(mixture, latent=4)))
+        for family in FAMILIES:
+            assert f"mixture.latent is 4; {family.name} expresses only 0" in str(caught.value)
