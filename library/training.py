@@ -43,6 +43,8 @@ class Run:
         loss: cross-entropy of each step's batch in nats per token, fp32 of shape [steps].
         gradient_norm: before clipping, fp32 of shape [steps].
         skipped: steps that updated nothing (see `TrainingConfig.not_finite`), bool of shape [steps].
+        attention_peak: the largest logit of attention before each update, fp32 of shape [steps]; None: not measured
+            (see `OptimizerConfig.query_key_clip`).
         evaluated: after how many steps the held-out stores were evaluated, int64 of shape [evaluations].
         held_out_loss: nats per token of each held-out store, fp64 of shape [evaluations].
         held_out_bits: the same in bits per byte of text.
@@ -58,6 +60,7 @@ class Run:
     loss: np.ndarray
     gradient_norm: np.ndarray
     skipped: np.ndarray
+    attention_peak: np.ndarray | None
     evaluated: np.ndarray
     held_out_loss: dict[str, np.ndarray]
     held_out_bits: dict[str, np.ndarray]
@@ -97,6 +100,7 @@ def train(
     Raises:
         Diverged: the loss left the region from which it could come back.
         VocabularyMismatch: a store's vocabulary is not the model's.
+        ValueError: ``optimizer`` clips queries and keys (``query_key_clip``), and ``model`` normalizes them.
         TokenStoreDamaged: a store is not what its ledger says.
         CheckpointDamaged: the last checkpoint of an earlier attempt was changed or cut; the message names the file.
     """
@@ -130,6 +134,7 @@ def train(
         loss=curve.loss,
         gradient_norm=curve.gradient_norm,
         skipped=curve.skipped,
+        attention_peak=curve.attention_peak,
         evaluated=evaluations.step,
         held_out_loss=evaluations.loss,
         held_out_bits={

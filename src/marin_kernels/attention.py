@@ -61,17 +61,8 @@ def causal_attention(
 
     Source: Ainslie et al. 2023, "GQA" (arXiv 2305.13245).
     """
-    heads, key_value_heads = query.shape[2], key.shape[2]
-    if heads % key_value_heads:
-        raise ValueError(
-            f"causal_attention: {heads} query heads cannot share {key_value_heads} key/value heads equally; "
-            "make the number of heads a multiple of the number of key/value heads"
-        )
-    if isinstance(window, int) and window < 1:
-        raise ValueError(
-            f"causal_attention: a window of {window} positions leaves a token nothing to see; "
-            "it includes the token itself: give at least 1, or None for the whole past"
-        )
+    check_heads("causal_attention", query.shape[2], key.shape[2])
+    check_window("causal_attention", window)
     name = choose("causal_attention", implementation, _OBSTACLES, _order(query.shape[1]), query, window)
     compute = {
         "reference": _reference,
@@ -81,6 +72,24 @@ def causal_attention(
         "splash": attention_libraries.splash_attention,
     }[name]
     return compute(query, key, value, segment_ids, window)
+
+
+def check_heads(function: str, heads: int, key_value_heads: int) -> None:
+    """Raise ``ValueError`` in the name of ``function`` if query heads cannot share key/value heads equally."""
+    if heads % key_value_heads:
+        raise ValueError(
+            f"{function}: {heads} query heads cannot share {key_value_heads} key/value heads equally; "
+            "make the number of heads a multiple of the number of key/value heads"
+        )
+
+
+def check_window(function: str, window: int | Array | None) -> None:
+    """Raise ``ValueError`` in the name of ``function`` if a window is known to be empty."""
+    if isinstance(window, int) and window < 1:
+        raise ValueError(
+            f"{function}: a window of {window} positions leaves a token nothing to see; "
+            "it includes the token itself: give at least 1, or None for the whole past"
+        )
 
 
 def _order(length: int) -> dict[str, tuple[str, ...]]:

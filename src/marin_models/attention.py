@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from marin_kernels import causal_attention
+from marin_kernels import attention_logit_peaks, causal_attention
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
-from marin_models.mesh import BATCH, SHARDS, per_shard, product, put, spec
+from marin_models.mesh import BATCH, SHARDS, axis_sizes, per_shard, product, put, spec
 from marin_models.normalization import RMSNorm
 from marin_models.rotary import RotaryTable, rotate
 from marin_models.transformer_config import TransformerConfig
@@ -62,7 +62,8 @@ class Attention(eqx.Module):
         segment_ids: Int[Array, "batch length"] | None = None,
         *,
         window: int | None = None,
-    ) -> Float[Array, "batch length width"]:
+        peaks: bool = False,
+    ) -> tuple[Float[Array, "batch length width"], Float[Array, " heads"] | None]:
         """Mix information between the positions of each row.
 
         Args:
@@ -70,12 +71,32 @@ class Attention(eqx.Module):
             table: the angles of its positions.
             segment_ids: the document of each token in packed rows; None: each row is one document.
             window: how many positions a token sees, itself included; None: the whole past.
+            peaks: the largest logits of the heads are measured.
+
+        Returns:
+            What is added to the residual stream, and the largest logit of each query head over the batch, fp32 (see
+            `marin_kernels.attention_logit_peaks`); None: not measured.
         """
         query, key, value = self.project(x, table)
         attend = functools.partial(causal_attention, window=window, implementation=self.config.attention)
         heads, rows = spec(BATCH, None, "model", None), spec(BATCH, None)
         attended = per_shard(attend, (heads, heads, heads, rows), heads)(query, key, value, segment_ids)
-        return self.combine(x, attended)
+        found = self.peaks(query, key, segment_ids, window=window) if peaks else None
+        return self.combine(x, attended), found
+
+    def peaks(
+        self,
+        query: Float[Array, "batch length heads head_size"],
+        key: Float[Array, "batch length key_value_heads head_size"],
+        segment_ids: Int[Array, "batch length"] | None,
+        *,
+        window: int | None,
+    ) -> Float[Array, " heads"]:
+        """The largest logit of each query head over the whole batch, wherever its rows lie; arguments as above."""
+        split = tuple(axis for axis in BATCH if axis in axis_sizes())
+        measure = functools.partial(attention_logit_peaks, window=window, axes=split)
+        heads, rows = spec(BATCH, None, "model", None), spec(BATCH, None)
+        return per_shard(measure, (heads, heads, rows), spec("model"))(query, key, segment_ids)
 
     def project(
         self, x: Float[Array, "batch length width"], table: RotaryTable

@@ -38,6 +38,7 @@ class Rule(NamedTuple):
     scale: MuonScale = "rms"
     decayed: tuple[Group, ...] = ("matrix", "head", "router")
     schedule: Schedule = "wsd"
+    query_key_clip: bool = False
 
 
 @attrs.frozen
@@ -66,6 +67,10 @@ class OptimizerConfig:
         branch: ``(start, length)`` in steps, under the schedule ``"constant"`` with ``warmup_steps``: the run is the
             same as without up to step ``start``, then decays over ``length`` steps.
         average: decay per step of the exponential average of the parameters; None: none is kept.
+        query_key_clip: bound on the logits of attention (MuonClip; 100 is usual): after each update, queries and keys
+            of heads whose largest logit of the batch was above it are scaled back, before the average is taken (see
+            `marin_models.query_key_clip.clip_attention`). For models without QK-norm, with ``"adamw"`` or ``"muon"``;
+            None: nothing is measured.
 
     Raises:
         ValueError: naming the attribute, what was given and what is possible.
@@ -91,6 +96,7 @@ class OptimizerConfig:
     warmup_steps: int | None = attrs.field(default=None, validator=optional(at_least(0)), kw_only=True)
     branch: tuple[int, int] | None = attrs.field(default=None, kw_only=True)
     average: float | None = attrs.field(default=None, validator=optional(fraction), kw_only=True)
+    query_key_clip: float | None = attrs.field(default=None, validator=optional(positive), kw_only=True)
 
     @betas.validator
     def _check_betas(self, _, value):
@@ -120,6 +126,15 @@ class OptimizerConfig:
                 f"{self.warmup_steps!r}: a warm-up that is a fraction of the branch's own length is not the trunk's"
             )
 
+    @query_key_clip.validator
+    def _check_query_key_clip(self, _, value):
+        if value is not None and LEAF_RULES[self.kind].get("matrix") in ("adamh", "muonh"):
+            raise ValueError(
+                f"OptimizerConfig: query_key_clip makes queries and keys small, and kind={self.kind!r} keeps the norm "
+                "of every matrix, so that its next step would undo that; choose kind='muon' or 'adamw', or leave "
+                "query_key_clip out"
+            )
+
     def __attrs_post_init__(self):
         if self.kind == "adamw" and self.adam_learning_rate is not None:
             raise ValueError(
@@ -134,7 +149,10 @@ class OptimizerConfig:
     @property
     def rule(self) -> Rule:
         """What a compiled step is made for; runs of one rule share a program."""
-        return Rule(self.kind, self.coefficients, self.orthogonalization, self.scale, self.decayed, self.schedule)
+        clipped = self.query_key_clip is not None
+        return Rule(
+            self.kind, self.coefficients, self.orthogonalization, self.scale, self.decayed, self.schedule, clipped
+        )
 
 
 class Hyperparameters(NamedTuple):
@@ -151,18 +169,20 @@ class Hyperparameters(NamedTuple):
     weight_decay: Float[Array, ""]
     clip: Float[Array, ""]
     average: Float[Array, ""]
+    query_key_clip: Float[Array, ""]
     schedule: ScheduleNumbers
 
     @classmethod
     def of(cls, config: OptimizerConfig) -> "Hyperparameters":
-        """The scalars of ``config`` in fp32; no clipping becomes infinity."""
+        """The scalars of ``config`` in fp32; no clipping, of gradients or of logits, becomes infinity."""
         adam = config.learning_rate if config.adam_learning_rate is None else config.adam_learning_rate
-        clip = float("inf") if config.clip is None else config.clip
+        clip, logits = (float("inf") if bound is None else bound for bound in (config.clip, config.query_key_clip))
         average = 0.0 if config.average is None else config.average
         warmup_steps = -1 if config.warmup_steps is None else config.warmup_steps
         branch = (float("inf"), 1) if config.branch is None else config.branch
         schedule = ScheduleNumbers(config.warmup, warmup_steps, config.decay, config.final, *branch)
-        numbers = (config.learning_rate, adam, *config.betas, config.momentum, config.weight_decay, clip, average)
+        rates = (config.learning_rate, adam, *config.betas, config.momentum, config.weight_decay)
+        numbers = (*rates, clip, average, logits)
         return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), cls(*numbers, schedule))
 
 

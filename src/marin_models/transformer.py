@@ -1,5 +1,7 @@
 """The decoder-only transformer: pre-norm, rotary, grouped-query, QK-normalized, SwiGLU or mixtures of experts."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -53,10 +55,15 @@ class Block(eqx.Module):
         *,
         window: int | None = None,
         bias: Float[Array, " experts"] | None = None,
-    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
-        """The residual stream after this layer, and what its router says; arguments as for `Attention` and `feed`."""
-        x = x + self.attention(self.attention_norm(x), table, segment_ids, window=window)
-        return self.feed(x, bias, None if segment_ids is None else segment_ids >= 0)
+        peaks: bool = False,
+    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None, Float[Array, " heads"] | None]:
+        """The residual stream after this layer, what its router says, and the largest logits of its heads.
+
+        Arguments and results are as for `Attention` and `feed`.
+        """
+        attended, found = self.attention(self.attention_norm(x), table, segment_ids, window=window, peaks=peaks)
+        x, statistics = self.feed(x + attended, bias, None if segment_ids is None else segment_ids >= 0)
+        return x, statistics, found
 
     def feed(
         self,
@@ -79,6 +86,21 @@ class Block(eqx.Module):
         # Left to infer, a reshape would split the tokens of a row over the devices of an expert group.
         split = spec(BATCH, None, None) if axis_sizes() else None
         return x + jnp.reshape(output, x.shape, out_sharding=split), statistics
+
+
+class Forward(NamedTuple):
+    """What a forward pass gives.
+
+    Attributes:
+        hidden: final normalized hidden states, in the config's dtype.
+        router: statistics stacked over routed layers; None if there are none.
+        peaks: the largest logit of each layer's query heads over the batch, without gradient (see
+            `marin_kernels.attention_logit_peaks`); None: not measured.
+    """
+
+    hidden: Float[Array, "batch length width"]
+    router: RouterStatistics | None
+    peaks: Float[Array, "layers heads"] | None
 
 
 class Transformer(eqx.Module):
@@ -122,8 +144,8 @@ class Transformer(eqx.Module):
         *,
         bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length width"]:
-        """Final normalized hidden states; see `hidden_and_statistics`."""
-        return self.hidden_and_statistics(tokens, segment_ids, bias=bias)[0]
+        """Final normalized hidden states; see `forward`."""
+        return self.forward(tokens, segment_ids, bias=bias).hidden
 
     def hidden_and_statistics(
         self,
@@ -132,33 +154,45 @@ class Transformer(eqx.Module):
         *,
         bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
-        """Final normalized hidden states, and what the routers say.
+        """Final normalized hidden states, and what the routers say; see `forward`."""
+        return self.forward(tokens, segment_ids, bias=bias)[:2]
+
+    def forward(
+        self,
+        tokens: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"] | None = None,
+        *,
+        bias: Float[Array, "routed_layers experts"] | None = None,
+        peaks: bool = False,
+    ) -> Forward:
+        """The hidden states of a batch, and what the layers report on the way.
 
         Args:
             tokens: token ids.
             segment_ids: the document of each token in packed rows; None: each row is one document. A negative number
                 marks padding, which is not routed to experts.
             bias: the balancing biases in force, fp32; None: zeros.
-
-        Returns:
-            The states, in the config's dtype, and statistics stacked over routed layers; None if there are none.
+            peaks: the largest attention logits are measured, which costs another product of queries and keys.
 
         Raises:
             ValueError: the mesh in force cannot split the model or the batch evenly.
         """
-        config, statistics = self.config, None
+        config, reported = self.config, []
         segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
         table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
 
-        def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, RouterStatistics | None]:
+        def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, tuple]:
             block, bias = stacked
-            return block(x, table, segment_ids, window=window, bias=bias)
+            x, *report = block(x, table, segment_ids, window=window, bias=bias, peaks=peaks)
+            return x, tuple(report)
 
         x = self._embedded(tokens)
         for blocks, windows in self.stacks:
             stacked = blocks, bias if blocks is self.blocks else None
-            x, statistics = through_layers(layer, x, stacked, windows, remat=config.remat)
-        return self.final_norm(x), statistics
+            x, report = through_layers(layer, x, stacked, windows, remat=config.remat)
+            reported.append(report)
+        measured = jnp.concatenate([found for _, found in reported]) if peaks else None
+        return Forward(self.final_norm(x), reported[-1][0], measured)
 
     @property
     def stacks(self) -> list[tuple[Block, tuple[int | None, ...]]]:
@@ -181,7 +215,7 @@ class Transformer(eqx.Module):
         *,
         bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length vocabulary"]:
-        """Logits of the token after each position, in fp32; arguments as for `hidden_and_statistics`."""
+        """Logits of the token after each position, in fp32; arguments as for `forward`."""
         hidden = self.hidden(tokens, segment_ids, bias=bias)
         return jnp.matmul(hidden, self.head, preferred_element_type=jnp.float32)
 

@@ -79,6 +79,7 @@ def test_the_balancing_bias_of_a_run_is_exported_with_it():
         loss=nothing,
         gradient_norm=nothing,
         skipped=nothing,
+        attention_peak=None,
         evaluated=nothing,
         held_out_loss={},
         held_out_bits={},

@@ -41,6 +41,15 @@ def test_a_run_has_a_point_for_each_step_and_counts_what_it_read(run):
     assert set(run.source_tokens) == {"first", "second"}
     assert run.flops == flops_per_token(MODEL, 16) * 768
     assert run.loss[-1] < run.loss[0]
+    assert run.attention_peak is None
+
+
+def test_a_run_that_clips_queries_and_keys_has_their_peaks_and_refuses_models_that_normalize_them(stores):
+    clipped = attrs.evolve(OPTIMIZER, query_key_clip=100.0)
+    peaks = trained(stores, optimizer=clipped, model=attrs.evolve(MODEL, qk_norm="none")).attention_peak
+    assert (peaks.shape, peaks.dtype) == ((12,), np.float32)
+    with pytest.raises(ValueError, match="query_key_clip is for models without QK-norm"):
+        trained(stores, optimizer=clipped)
 
 
 def test_equal_arguments_give_equal_bytes(stores, run):

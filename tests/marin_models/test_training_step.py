@@ -74,7 +74,7 @@ def test_documents_packed_side_by_side_give_the_gradients_of_documents_in_rows_o
 def test_a_batch_without_a_prediction_changes_no_gradient_to_nan():
     nothing = packed(np.full_like(SEGMENTS, PADDING))
     for count in (1, 2):
-        loss, _, found = gradients(tiny_model(config=ONE), nothing, RUN, Program(ADAMW.rule, micro_batches=count))
+        loss, _, found, _ = gradients(tiny_model(config=ONE), nothing, RUN, Program(ADAMW.rule, micro_batches=count))
         assert loss == 0
         assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(found))
 
@@ -83,7 +83,7 @@ def test_in_mixed_precision_parameters_moments_and_gradients_stay_fp32_and_the_l
     config = attrs.evolve(ONE, dtype="bfloat16")
     model = tiny_model(config=config)
     assert model.hidden(jnp.asarray(TOKENS[:, :-1])).dtype == jnp.bfloat16
-    loss, _, found = gradients(model, packed(), RUN, Program(ADAMW.rule))
+    loss, _, found, _ = gradients(model, packed(), RUN, Program(ADAMW.rule))
     full = gradients(tiny_model(config=ONE), packed(), RUN, Program(ADAMW.rule)).loss
     assert {leaf.dtype for leaf in jax.tree.leaves((model, found))} == {jnp.dtype(jnp.float32)}
     np.testing.assert_allclose(loss, full, rtol=2e-2)

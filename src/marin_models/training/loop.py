@@ -18,6 +18,7 @@ from marin_models.divergence import DivergenceGuard
 from marin_models.evaluation import held_out_windows, window_loss
 from marin_models.optimizers import OptimizerConfig
 from marin_models.parameters import flatten
+from marin_models.query_key_clip import check_clippable
 from marin_models.training.config import TrainingConfig
 from marin_models.training.feed import chunk_batches, feed_of
 from marin_models.training.record import Record, Timing, Trained
@@ -65,12 +66,15 @@ def train(
 
     Raises:
         Diverged: the loss was not finite, or stayed above the first loss plus the margin.
-        ValueError: a stream is shorter than a window, or a drawn token is outside the vocabulary.
+        ValueError: a stream is shorter than a window, a drawn token is outside the vocabulary, or queries and keys are
+            to be clipped that the model normalizes.
         CheckpointDamaged: the last checkpoint is not what was written.
         CheckpointMismatch: the last checkpoint is of another run.
         OSError: a checkpoint cannot be written.
     """
     config = training_config
+    if optimizer_config.query_key_clip is not None:
+        check_clippable(model_config)
     feed = feed_of(mixture, config)
     texts = {
         name: held_out_windows(stream, length=config.length, windows=config.evaluation_windows)

@@ -40,6 +40,8 @@ class Curve:
         learning_rate: of the matrices, fp32.
         skipped: steps that updated nothing, because the loss or the gradient was not finite; bool.
         router: of the routed layers; None if there are none.
+        attention_peak: the largest logit of attention in the step's batch before its update, in any head of any layer,
+            fp32; None: not measured (see `OptimizerConfig.query_key_clip`).
     """
 
     step: np.ndarray
@@ -49,6 +51,7 @@ class Curve:
     learning_rate: np.ndarray
     skipped: np.ndarray
     router: RouterCurve | None = None
+    attention_peak: np.ndarray | None = None
 
 
 @attrs.frozen(eq=False)
@@ -122,9 +125,9 @@ class Record:
         """Note what some steps reported, and when each of them was done."""
         router = {} if metrics.router is None else metrics.router._asdict()
         reported = metrics._replace(router=None)._asdict() | {f"router.{name}": each for name, each in router.items()}
-        del reported["router"]
         for name, values in {**reported, "seconds": seconds}.items():
-            self._parts.setdefault(name, []).append(np.asarray(values))
+            if values is not None:
+                self._parts.setdefault(name, []).append(np.asarray(values))
 
     def add_evaluation(self, step: int, losses: Mapping[str, float]) -> None:
         """Note the losses of the held-out streams after a step."""
@@ -143,7 +146,8 @@ class Record:
         columns = {**nothing, "skipped": np.zeros(0, bool), "tokens": np.zeros(0, np.int64), **columns}
         measured = (columns[name] for name in ("loss", "gradient_norm", "learning_rate", "skipped"))
         tokens = np.cumsum(columns["tokens"], dtype=np.int64)
-        return Curve(np.arange(1, len(tokens) + 1), tokens, *measured, router=self._router())
+        steps, peak = np.arange(1, len(tokens) + 1), columns.get("attention_peak")
+        return Curve(steps, tokens, *measured, router=self._router(), attention_peak=peak)
 
     def _router(self) -> RouterCurve | None:
         found = {

@@ -15,6 +15,7 @@ from marin_models.balancing import begin_step, end_step
 from marin_models.mixture_of_experts import RouterStatistics, merged
 from marin_models.optimizers import Hyperparameters, OptimizerConfig, Rule, clip_by_norm, optimizer
 from marin_models.packing import PADDING
+from marin_models.query_key_clip import check_clippable, clip_attention
 from marin_models.schedules import schedule_factor
 from marin_models.training.config import TrainingConfig
 from marin_models.training.loss import mean_cross_entropy
@@ -56,6 +57,8 @@ class StepMetrics(NamedTuple):
         skipped: the loss or the gradient was not finite, and nothing was updated.
         tokens: that the batch predicts.
         router: of the routed layers; None if there are none.
+        attention_peak: the largest logit of attention in any head of any layer, before the update; None: not
+            measured (see `marin_models.OptimizerConfig.query_key_clip`).
     """
 
     loss: Float[Array, "*steps"]
@@ -64,6 +67,7 @@ class StepMetrics(NamedTuple):
     skipped: Bool[Array, "*steps"]
     tokens: Int[Array, "*steps"]
     router: RouterMetrics | None
+    attention_peak: Float[Array, "*steps"] | None = None
 
 
 class Run(NamedTuple):
@@ -126,11 +130,13 @@ class BatchGradients(NamedTuple):
         loss: cross-entropy alone, nats per predicted token.
         router: what the routed layers say; None if there are none.
         gradients: of the whole loss, z-loss and the routers' losses included.
+        peaks: the largest logit of each head of attention over the whole batch; None: not measured.
     """
 
     loss: Float[Array, ""]
     router: RouterStatistics | None
     gradients: Transformer
+    peaks: Float[Array, "layers heads"] | None = None
 
 
 def batch_gradients(
@@ -149,39 +155,39 @@ def batch_gradients(
         bias: of the routers, in force; None: zeros.
     """
 
-    def objective(model: Transformer, part: Batch) -> tuple[Array, tuple[Array, RouterStatistics | None]]:
+    def objective(model: Transformer, part: Batch) -> tuple[Array, tuple[Array, RouterStatistics | None, Array | None]]:
         weights = None if part.segment_ids is None else prediction_weights(part.segment_ids)
         segments = None if part.segment_ids is None else part.segment_ids[:, :-1]
-        hidden, router = model.hidden_and_statistics(part.tokens[:, :-1], segments, bias=bias)
+        passed = model.forward(part.tokens[:, :-1], segments, bias=bias, peaks=program.rule.query_key_clip)
         found = mean_cross_entropy(
-            hidden,
+            passed.hidden,
             model.head,
             part.tokens[:, 1:],
             weights,
             z_loss=run.z_loss,
             implementation=program.cross_entropy,
         )
-        loss = found.loss if router is None else found.loss + jnp.sum(router.loss)
-        return loss, (found.cross_entropy, router)
+        loss = found.loss if passed.router is None else found.loss + jnp.sum(passed.router.loss)
+        return loss, (found.cross_entropy, passed.router, passed.peaks)
 
     def gradients(part: Batch) -> BatchGradients:
-        (_, (loss, router)), found = jax.value_and_grad(objective, has_aux=True)(model, part)
-        return BatchGradients(loss, router, found)
+        (_, (loss, router, peaks)), found = jax.value_and_grad(objective, has_aux=True)(model, part)
+        return BatchGradients(loss, router, found, peaks)
 
     if program.micro_batches == 1:
         return gradients(batch)
 
-    def add(total: PyTree, part: tuple[Batch, Array]) -> tuple[PyTree, RouterStatistics | None]:
+    def add(total: PyTree, part: tuple[Batch, Array]) -> tuple[PyTree, tuple[RouterStatistics | None, Array | None]]:
         found = gradients(part[0])
-        return jax.tree.map(
-            lambda one, other: one + part[1] * other, total, (found.loss, found.gradients)
-        ), found.router
+        total = jax.tree.map(lambda one, other: one + part[1] * other, total, (found.loss, found.gradients))
+        return total, (found.router, found.peaks)
 
     parts = jax.tree.map(lambda rows: _parts(rows, program.micro_batches), batch)
     zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros((), jnp.float32), model))
-    (loss, total), router = jax.lax.scan(add, zeros, (parts, _shares(parts, program.micro_batches)))
+    (loss, total), (router, peaks) = jax.lax.scan(add, zeros, (parts, _shares(parts, program.micro_batches)))
     mixture = model.config.mixture
-    return BatchGradients(loss, None if mixture is None else merged(router, bias, mixture), total)
+    router = None if mixture is None else merged(router, bias, mixture)
+    return BatchGradients(loss, router, total, None if peaks is None else jnp.max(peaks, axis=0))
 
 
 def _parts(rows: Int[Array, "batch length"], count: int) -> Int[Array, "{count} part length"]:
@@ -198,16 +204,24 @@ def _shares(parts: Batch, count: int) -> Float[Array, " {count}"]:
 
 
 def train_step(state: TrainingState, batch: Batch, run: Run, *, program: Program) -> tuple[TrainingState, StepMetrics]:
-    """One optimizer step on one batch; biases of routers that were pending are in force from its beginning."""
+    """One optimizer step on one batch; biases of routers that were pending are in force from its beginning.
+
+    Raises:
+        ValueError: queries and keys are to be clipped, and the model normalizes them.
+    """
+    if program.rule.query_key_clip:
+        check_clippable(state.model.config)
     balancing = None if state.balancing is None else begin_step(state.balancing)
     bias = None if balancing is None else balancing.in_force
-    loss, router, gradients = batch_gradients(state.model, batch, run, program, bias)
+    loss, router, gradients, peaks = batch_gradients(state.model, batch, run, program, bias)
     hyperparameters = run.hyperparameters
     gradients, norm = clip_by_norm(gradients, hyperparameters.clip)
     factor = schedule_factor(program.rule.schedule, hyperparameters.schedule, state.step, run.steps)
     move = optimizer(program.rule, hyperparameters, factor)
     updates, moments = move.update(gradients, state.optimizer, state.model)
     model = optax.apply_updates(state.model, updates)
+    if peaks is not None:
+        model = clip_attention(model, peaks, hyperparameters.query_key_clip)
     average = None if state.average is None else moving_average(state.average, model, hyperparameters.average)
     if balancing is not None and router is not None:
         balancing = end_step(balancing, router.next_bias)
@@ -218,7 +232,8 @@ def train_step(state: TrainingState, batch: Batch, run: Run, *, program: Program
     else:
         skipped = jnp.zeros_like(skipped)
     rate = factor * hyperparameters.learning_rate
-    metrics = StepMetrics(loss, norm, rate, skipped, predicted_tokens(batch), _router_metrics(router))
+    peak = None if peaks is None else jnp.max(peaks)
+    metrics = StepMetrics(loss, norm, rate, skipped, predicted_tokens(batch), _router_metrics(router), peak)
     return new._replace(step=state.step + 1), metrics
 
 
