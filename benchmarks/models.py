@@ -29,7 +29,6 @@ from marin_models import (
     Transformer,
     TransformerConfig,
     flops_per_token,
-    measured_peak_flops,
     parameter_groups,
 )
 from marin_models.feed_forward import SwiGLU
@@ -40,6 +39,7 @@ from marin_models.optimizers import Hyperparameters, optimizer
 from marin_models.training import Batch, Program, Run, initial_state, train_chunk
 
 MIXTURE = MixtureOfExpertsConfig(experts=16, top_k=2, inner=256)
+SQUARE = 2048
 DENSE = TransformerConfig(vocabulary=4096, width=256, layers=4, heads=4, key_value_heads=4, feed_forward=704)
 
 
@@ -161,11 +161,17 @@ def dense_step(tokens: np.ndarray) -> Callable[[], object]:
     return step
 
 
+def square_product() -> Callable[[], object]:
+    """A product of two square matrices, the fastest that operations come on this machine."""
+    product, matrix = jax.jit(jax.numpy.matmul), jax.numpy.ones((SQUARE, SQUARE))
+    return lambda: float(product(matrix, matrix)[0, 0])
+
+
 def dense_rows(repeats: int) -> list[Row]:
-    """A training step of the dense model in fp32, beside PyTorch (extra `interop`) and beside its matrix products."""
+    """A training step of the dense model in fp32, beside PyTorch (extra `interop`), plain JAX and matrix products."""
     if importlib.util.find_spec("torch") is None:
         sys.exit("the rows `dense` need PyTorch: pip install marin-dsl[interop]")
-    from benchmarks import dense_in_torch
+    from benchmarks import dense_in_plain_jax, dense_in_torch
 
     length, rows = 256, 8
     tokens = np.random.default_rng(0).integers(0, DENSE.vocabulary, (rows, length + 1)).astype(np.int32)
@@ -174,13 +180,16 @@ def dense_rows(repeats: int) -> list[Row]:
             "ours": in_a_process(dense_step, tokens),
             "eager": in_a_process(dense_in_torch.train_step, DENSE, tokens),
             "compiled": in_a_process(dense_in_torch.compiled_train_step, DENSE, tokens),
+            "plain": in_a_process(dense_in_plain_jax.train_step, DENSE, tokens),
+            "product": in_a_process(square_product),
         },
         repeats,
     )
-    floor = flops_per_token(DENSE, length) * rows * length / measured_peak_flops()
+    floor = flops_per_token(DENSE, length) * rows * length * found["product"] / (2 * SQUARE**3)
     return [
         Row("dense training step, PyTorch eager beside ours", found["eager"] / found["ours"], 2.4, at_most=False),
         Row("dense training step, torch.compile beside ours", found["compiled"] / found["ours"], 1.3, at_most=False),
+        Row("dense training step, plain JAX beside ours", found["plain"] / found["ours"], None),
         Row("dense training step beside its FLOPs at the rate of a matrix product", found["ours"] / floor, None),
     ]
 
