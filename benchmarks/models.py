@@ -38,7 +38,7 @@ from marin_models.newton_schulz import COEFFICIENTS
 from marin_models.optimizers import Hyperparameters, optimizer
 from marin_models.training import Batch, Program, Run, initial_state, train_chunk
 
-MIXTURE = MixtureOfExpertsConfig(experts=16, top_k=2, inner=256)
+MIXTURE = MixtureOfExpertsConfig(experts=16, top_k=2, inner=512)
 SQUARE = 2048
 DENSE = TransformerConfig(vocabulary=4096, width=256, layers=4, heads=4, key_value_heads=4, feed_forward=704)
 
@@ -119,9 +119,9 @@ def muon_rows(repeats: int) -> list[Row]:
 
 
 def mixture_rows(repeats: int) -> list[Row]:
-    """A mixture of experts, router and balancing included, beside the dense block of its active matrices."""
+    """The mixture of experts of `kernels.py` with its router and balancing, beside the dense block of equal FLOPs."""
     keys, scales = jax.random.split(jax.random.key(0), 3), {"scale": 1.0, "output_scale": 1.0}
-    x = jax.random.normal(keys[0], (2048, DENSE.width))
+    x = jax.random.normal(keys[0], (4096, DENSE.width))
     mixture = jax.jit(lambda key: MixtureOfExperts(MIXTURE, DENSE.width, key=key, **scales))(keys[1])
     dense = jax.jit(lambda key: SwiGLU(DENSE.width, MIXTURE.top_k * MIXTURE.inner, key=key, **scales))(keys[2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,16 @@ import pytest
 
 from marin_dsl import provenance
 from tests.marin_dsl.command_line.project import MODULE, environment, marin, write_module
+
+
+@contextlib.contextmanager
+def forgotten(*names: str) -> Iterator[None]:
+    """Modules of these names are imported anew from the working directory; afterwards they are what they were."""
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(before)
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +32,8 @@ def project(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "pyproject.toml").touch()
     write_module("experiment", MODULE)
-    yield tmp_path
-    for name in ("experiment", "gallery", "gallery.first_model", "wrong"):
-        sys.modules.pop(name, None)
+    with forgotten("experiment", "gallery", "gallery.first_model", "wrong"):
+        yield tmp_path
 
 
 @pytest.fixture
