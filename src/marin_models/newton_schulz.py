@@ -1,6 +1,7 @@
 """Newton–Schulz iteration: the nearest matrix with orthonormal rows, by matrix products alone."""
 
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -37,6 +38,7 @@ Sources: ``quintic``, Ahn et al. 2025 (arXiv 2504.05295); ``polar_express``, Ams
 """
 
 SMALLEST_NORM = 1e-8  # a matrix of zeros stays one
+UNROLLED = 4  # matrices of a stack whose products a CPU computes side by side
 GRAM_ASPECT = 2  # from here on, fp32 iterates the small square matrix XX' instead of X
 GRAM_RESTART = 2  # after so many steps XX' is formed anew, which keeps small singular values exact
 
@@ -60,11 +62,15 @@ def orthogonalize(
     rows, columns = matrices.shape[-2:]
     wide = matrices.astype(dtype) if rows <= columns else _transposed(matrices.astype(dtype))
     iterate = functools.partial(_iterate, steps=COEFFICIENTS[coefficients])
-    # One matrix after the other stays in a CPU's cache; an accelerator wants them all at once.
+    # A few matrices at a time stay in a CPU's cache and keep its cores busy; an accelerator wants all at once.
     flat = wide.reshape(-1, *wide.shape[-2:])
-    found = jax.lax.platform_dependent(flat, cpu=functools.partial(jax.lax.map, iterate), default=iterate)
+    found = jax.lax.platform_dependent(flat, cpu=functools.partial(_few_at_a_time, iterate), default=iterate)
     found = found.reshape(wide.shape)
     return found if rows <= columns else _transposed(found)
+
+
+def _few_at_a_time(function: Callable[[Array], Array], stack: Array) -> Array:
+    return jax.lax.scan(lambda _, matrix: (None, function(matrix)), None, stack, unroll=UNROLLED)[1]
 
 
 def _transposed(matrices: Array) -> Array:
