@@ -24,7 +24,8 @@ ENVIRONMENT = MappingProxyType(
 )
 """What the environment of a process must say before it asks for TPUs; else libtpu looks for them on the network."""
 
-_WHEELS = {"libtpu": "libtpu", "jax-cuda13-plugin": "jax_plugins.xla_cuda13", "jax-cuda13-pjrt": "jax_plugins"}
+_TPU_WHEELS = {"libtpu": "libtpu"}
+_GPU_WHEELS = {"jax-cuda13-plugin": "jax_plugins.xla_cuda13", "jax-cuda13-pjrt": "jax_plugins"}
 _NAME = re.compile(r"(?P<kind>v4|v5e|v5p|v6e|tpu7x|h100|h200):(?P<shape>\d+(x\d+){0,2})")
 
 _GPU = """
@@ -59,9 +60,13 @@ _GPUS = {
 }
 
 
-def missing_compilers() -> tuple[str, ...]:
-    """The names of the wheels that are not installed; empty when everything can be compiled for."""
-    return tuple(wheel for wheel, module in _WHEELS.items() if not _found(module))
+def missing_compilers(kind: str | None = None) -> tuple[str, ...]:
+    """The names of the wheels that are not installed, to compile for a kind of device; None: for every kind.
+
+    Empty when everything asked for can be compiled for.
+    """
+    wheels = {None: _TPU_WHEELS | _GPU_WHEELS, **dict.fromkeys(_GPUS, _GPU_WHEELS)}.get(kind, _TPU_WHEELS)
+    return tuple(wheel for wheel, module in wheels.items() if not _found(module))
 
 
 def _found(module: str) -> bool:
@@ -91,7 +96,7 @@ def absent_devices(name: str) -> Sequence[jax.Device]:
             f"no topology is named {name!r}; write kind:shape with kind v4, v5e, v5p, v6e, tpu7x, h100 or h200, "
             "such as 'v5p:4x4x4' or 'h200:8'"
         )
-    if wheels := missing_compilers():
+    if wheels := missing_compilers(match["kind"]):
         raise RuntimeError(
             f"to compile for {name}, install the compilers: pip install 'marin-dsl[compilers]' "
             f"(missing: {', '.join(wheels)})"

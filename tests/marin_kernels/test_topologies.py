@@ -21,8 +21,10 @@ def test_a_name_that_is_none_of_a_topology_is_refused_with_examples():
 
 def test_missing_wheels_are_named_with_the_way_to_install_them(monkeypatch):
     monkeypatch.setattr(topologies, "find_spec", lambda module: None)
-    with pytest.raises(RuntimeError, match=r"pip install 'marin-dsl\[compilers\]' \(missing: libtpu, jax-cuda13"):
+    with pytest.raises(RuntimeError, match=r"pip install 'marin-dsl\[compilers\]' \(missing: libtpu\)"):
         topologies.absent_devices("v5p:2x2x1")
+    with pytest.raises(RuntimeError, match=r"\(missing: jax-cuda13-plugin, jax-cuda13-pjrt\)"):
+        topologies.absent_devices("h200:4")
 
 
 def test_a_missing_parent_package_is_a_missing_wheel(monkeypatch):
@@ -34,7 +36,7 @@ def test_a_missing_parent_package_is_a_missing_wheel(monkeypatch):
 
 
 def test_an_environment_that_would_look_for_tpus_on_the_network_is_refused(monkeypatch):
-    monkeypatch.setattr(topologies, "missing_compilers", tuple)
+    monkeypatch.setattr(topologies, "missing_compilers", lambda kind: ())
     monkeypatch.delenv("TPU_SKIP_MDS_QUERY", raising=False)
     with pytest.raises(RuntimeError, match="start the process with TPU_SKIP_MDS_QUERY=1"):
         topologies.absent_devices("v5p:2x2x1")
