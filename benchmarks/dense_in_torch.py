@@ -73,11 +73,6 @@ class Model(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def compiled_train_step(config: TransformerConfig, tokens: np.ndarray) -> Callable[[], float]:
-    """As `train_step`, through `torch.compile`."""
-    return train_step(config, tokens, compiled=True)
-
-
 def train_step(config: TransformerConfig, tokens: np.ndarray, *, compiled: bool = False) -> Callable[[], float]:
     """One optimizer step: loss, gradients, clipping by norm, AdamW; its loss."""
     rows = torch.from_numpy(tokens).long()

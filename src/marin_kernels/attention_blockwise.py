@@ -73,11 +73,17 @@ def _product(equation, left, right):
     return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
 
 
+def in_reach(
+    i: Int[Array, ""], j: Int[Array, ""], block: int, window: int | Int[Array, ""] | None
+) -> Bool[Array, "{block} {block}"]:
+    """Which keys of block ``j`` are not after the queries of block ``i`` (first axis), nor before their window."""
+    distance = (i - j) * block + jnp.arange(block)[:, None] - jnp.arange(block)
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)
+
+
 def _visible(sequences: Sequences, i, j, window) -> Bool[Array, "batch 1 1 block block"]:
     """Which keys of block ``j`` the queries of block ``i`` see."""
-    block = sequences.key.shape[3]
-    distance = (i - j) * block + jnp.arange(block)[:, None] - jnp.arange(block)[None]
-    seen = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
+    seen = in_reach(i, j, sequences.key.shape[3], window)
     if sequences.segments is None:
         return seen[None, None, None]
     own, other = _block(sequences.segments, i, 1), _block(sequences.segments, j, 1)
@@ -89,7 +95,7 @@ def _scores(sequences, i, j, window):
     return jnp.where(_visible(sequences, i, j, window), scores, _MASKED)
 
 
-def _first_seen(i, block, window):
+def first_seen(i: Int[Array, ""], block: int, window: int | Int[Array, ""] | None) -> int | Int[Array, ""]:
     """The first block of keys that queries of block ``i`` see."""
     return 0 if window is None else jnp.maximum(i * block - window + 1, 0) // block
 
@@ -116,7 +122,7 @@ def _attended(sequences, window):
 
         zeros = zeros_like_varying((batch, heads, group, block, size), jnp.float32, sequences.query)
         start = (zeros[..., 0] + _MASKED, zeros[..., 0], zeros)
-        peak, total, sums = jax.lax.fori_loop(_first_seen(i, block, window), i + 1, over_keys, start)
+        peak, total, sums = jax.lax.fori_loop(first_seen(i, block, window), i + 1, over_keys, start)
         return sums / total[..., None], peak + jnp.log(total)
 
     attended, logarithms = jax.lax.map(of_queries, jnp.arange(blocks))

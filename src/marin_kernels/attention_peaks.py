@@ -8,10 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.attention import check_heads, check_window
+from marin_kernels.attention_blockwise import BLOCK, first_seen, in_reach
 from marin_kernels.manual_axes import equally_varying, zeros_like_varying
-
-BLOCK = 512
-"""Queries, and keys, whose logits are held at once."""
 
 _NO_SEGMENT = -1  # what is added to the end of a row is padding
 
@@ -63,16 +61,13 @@ def _peaks(query: Array, key: Array, segment_ids: Array | None, window: int | Ar
 
     def of_pair(i: Array, j: Array, peaks: Array) -> Array:
         scores = jnp.einsum("btkgd,bskd->bkgts", queries[i], keys[j], preferred_element_type=jnp.float32)
-        distance = (i - j) * block + jnp.arange(block)[:, None] - jnp.arange(block)
-        seen = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
         own = ids[i][:, :, None]
-        counted = seen & (own == ids[j][:, None]) & (own >= 0)
+        counted = in_reach(i, j, block, window) & (own == ids[j][:, None]) & (own >= 0)
         found = jnp.max(jnp.where(counted[:, None, None], scores, -jnp.inf), axis=(0, 3, 4))
         return jnp.maximum(peaks, found)
 
     def of_queries(i: Array) -> Array:
-        first = 0 if window is None else jnp.maximum(i * block - window + 1, 0) // block
-        return jax.lax.fori_loop(first, i + 1, lambda j, peaks: of_pair(i, j, peaks), nothing)
+        return jax.lax.fori_loop(first_seen(i, block, window), i + 1, lambda j, peaks: of_pair(i, j, peaks), nothing)
 
     if len(ids) == 1:  # no loop: short rows are the usual ones, and loops keep a compiler from fusing
         return of_pair(jnp.int32(0), jnp.int32(0), nothing).reshape(heads)

@@ -65,8 +65,9 @@ def missing_compilers(kind: str | None = None) -> tuple[str, ...]:
 
     Empty when everything asked for can be compiled for.
     """
-    wheels = {None: _TPU_WHEELS | _GPU_WHEELS, **dict.fromkeys(_GPUS, _GPU_WHEELS)}.get(kind, _TPU_WHEELS)
-    return tuple(wheel for wheel, module in wheels.items() if not _found(module))
+    tpus = {} if kind in _GPUS else _TPU_WHEELS
+    gpus = _GPU_WHEELS if kind is None or kind in _GPUS else {}
+    return tuple(wheel for wheel, module in (tpus | gpus).items() if not _found(module))
 
 
 def _found(module: str) -> bool:

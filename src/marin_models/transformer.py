@@ -147,16 +147,6 @@ class Transformer(eqx.Module):
         """Final normalized hidden states; see `forward`."""
         return self.forward(tokens, segment_ids, bias=bias).hidden
 
-    def hidden_and_statistics(
-        self,
-        tokens: Int[Array, "batch length"],
-        segment_ids: Int[Array, "batch length"] | None = None,
-        *,
-        bias: Float[Array, "routed_layers experts"] | None = None,
-    ) -> tuple[Float[Array, "batch length width"], RouterStatistics | None]:
-        """Final normalized hidden states, and what the routers say; see `forward`."""
-        return self.forward(tokens, segment_ids, bias=bias)[:2]
-
     def forward(
         self,
         tokens: Int[Array, "batch length"],

@@ -36,7 +36,7 @@ architectures = pytest.mark.parametrize("name", ARCHITECTURES)
 
 @jax.jit
 def logits_and_statistics(model, tokens, bias):
-    hidden, statistics = model.hidden_and_statistics(tokens, SEGMENTS, bias=bias)
+    hidden, statistics, _ = model.forward(tokens, SEGMENTS, bias=bias)
     return hidden @ model.head, statistics
 
 
@@ -102,7 +102,7 @@ def gradients(config):
     model, (_, bias) = random_model(config), given("sigmoid scores")
 
     def loss(model):
-        hidden, statistics = model.hidden_and_statistics(TOKENS, SEGMENTS, bias=bias)
+        hidden, statistics, _ = model.forward(TOKENS, SEGMENTS, bias=bias)
         return jnp.sum(jnp.where(SEGMENTS[..., None] < 0, 0, hidden) ** 3) + jnp.sum(statistics.loss)
 
     return loss, model

@@ -31,7 +31,7 @@ MIXED = attrs.evolve(
 def loss_and_gradients(model, tokens, segment_ids):
     def loss(model):
         bias = jnp.linspace(-1, 1, 4)[None] if model.config.mixture else None
-        hidden, statistics = model.hidden_and_statistics(tokens, segment_ids, bias=bias)
+        hidden, statistics, _ = model.forward(tokens, segment_ids, bias=bias)
         logits = hidden @ model.head
         targets = jnp.roll(tokens, -1, axis=1)[..., None] == jnp.arange(logits.shape[-1])
         routers = 0 if statistics is None else jnp.sum(statistics.loss)

@@ -71,8 +71,7 @@ def stable_order(ids: Int[Array, " items"], largest: int) -> tuple[Int[Array, " 
     numbers = jnp.arange(ids.size, dtype=jnp.uint32)
     bits = (ids.size - 1).bit_length()
     if bits + largest.bit_length() > WORD:
-        found, order = jax.lax.sort((ids, numbers.astype(jnp.int32)), num_keys=1, is_stable=True)
-        return found, order
+        return jax.lax.sort((ids, numbers.astype(jnp.int32)), num_keys=1, is_stable=True)
     words = jnp.sort((ids.astype(jnp.uint32) << bits) | numbers, stable=False)
     return (words >> bits).astype(jnp.int32), (words & ((1 << bits) - 1)).astype(jnp.int32)
 
