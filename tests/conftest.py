@@ -9,10 +9,12 @@ import os
 import shutil
 import signal
 import sys
+import uuid
 
 import checked_shapes
 import google_storage
 import pytest
+import s3_storage
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -34,6 +36,8 @@ settings.register_profile("long", max_examples=2000, deadline=None, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BUCKETS = {"google": "bucket", "s3": "s3_bucket"}
+"""By the kind of a store: the fixture of its server with an empty bucket."""
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
@@ -105,5 +109,36 @@ def storage():
 @pytest.fixture
 def bucket(storage):
     """The server, with an empty bucket named `bucket`."""
-    storage.buckets = {"bucket": {}}
+    storage.empty()
     return storage
+
+
+@pytest.fixture(scope="session")
+def s3_storage_server():
+    """An S3 on loopback; s3fs in this process and in those that it starts finds it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_storage.ENVIRONMENT.items():
+            patch.setenv(name, value)
+        with s3_storage.running() as server:
+            patch.setenv("AWS_ENDPOINT_URL", server.url)
+            yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_storage_server):
+    """That server, with an empty bucket named `bucket`."""
+    s3_storage_server.empty()
+    return s3_storage_server
+
+
+@pytest.fixture
+def new_url(request, tmp_path):
+    """Where an empty store of a kind may be; the server that it needs runs then."""
+
+    def make(kind):
+        name = uuid.uuid4().hex
+        if kind in BUCKETS:
+            return f"{request.getfixturevalue(BUCKETS[kind]).scheme}://bucket/{name}"
+        return f"memory://{name}" if kind == "memory" else str(tmp_path / name)
+
+    return make

@@ -53,6 +53,9 @@ class GoogleStorage(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 64
+    scheme = "gs"
+    found_by = "STORAGE_EMULATOR_HOST"
+    methods = {"read": "GET", "write": "POST", "create": "POST", "size": "GET", "list": "GET", "remove": "DELETE"}  # noqa: RUF012
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Request)
@@ -121,6 +124,18 @@ class GoogleStorage(http.server.ThreadingHTTPServer):
         answer["items"] = [entries[name] for name in page if entries[name] is not None]
         answer["prefixes"] = [name for name in page if entries[name] is None]
         return answer | ({"nextPageToken": page[-1]} if len(names) > size else {})
+
+    def empty(self):
+        """Have one bucket, named `bucket`, with nothing in it."""
+        self.buckets = {"bucket": {}}
+
+    def names(self):
+        """Of all objects."""
+        return sorted(self.buckets["bucket"])
+
+    def unfinished(self):
+        """Uploads that were begun and neither completed nor given up."""
+        return [upload for upload in self.uploads.values() if not upload.done]
 
     @contextlib.contextmanager
     def failing(self, kind, method, pattern="", times=1):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import uuid
 
 import ml_dtypes
 import numpy as np
@@ -25,11 +24,9 @@ def filled(shape, dtype="float32"):
     return numbers.astype(getattr(ml_dtypes, dtype) if hasattr(ml_dtypes, dtype) else dtype)
 
 
-@pytest.fixture(params=["local", "memory", "google"])
-def store(request, tmp_path, bucket):
-    if request.param == "local":
-        return Store(tmp_path / "store")
-    return Store(f"{'memory://' if request.param == 'memory' else 'gs://bucket/'}{uuid.uuid4().hex}")
+@pytest.fixture(params=["local", "memory", "google", pytest.param("s3", marks=pytest.mark.long)])
+def store(request, new_url):
+    return Store(new_url(request.param))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

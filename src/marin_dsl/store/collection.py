@@ -183,14 +183,13 @@ class _Mentions:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._known: dict[tuple[str, float], tuple[frozenset[str], frozenset[str]]] = {}
+        self._known: dict[Entry, tuple[frozenset[str], frozenset[str]]] = {}
 
     def of(self, entry: Entry) -> tuple[frozenset[str], frozenset[str]]:
         """Digests, in hexadecimal digits, and ids of runs."""
-        key = (entry.path, entry.modified)
-        if key not in self._known:
-            self._known[key] = self._read(entry.path)
-        return self._known[key]
+        if entry not in self._known:
+            self._known[entry] = self._read(entry.path)
+        return self._known[entry]
 
     def _read(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         data = self._files.read(path) or b""

@@ -96,6 +96,12 @@ class Files(Protocol):
 OTHER = "choose another store with --store or MARIN_STORE"
 """What can always be done about a store that does not work."""
 
+UNSAFE = (
+    "a file could be created there although there was one, so that two writers could each believe to have been the "
+    f"first: its server must keep conditions of creation (on S3: `If-None-Match: *`); {OTHER}"
+)
+"""What is wrong with file systems that do not keep the condition of a creation."""
+
 _ADVICE = {
     errno.ENOSPC: f"the disk is full: free some space, or {OTHER}",
     errno.EDQUOT: f"the disk quota is used up: free some space, or {OTHER}",
@@ -167,6 +173,23 @@ def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
         return hasher.digest(), content
 
 
+def try_writing(files: Files) -> None:
+    """Make sure that a store can be written: by really doing it, since permissions and free space show only then.
+
+    A server that ignores conditions (some that speak like S3 do) shows, too, by creating the same file twice.
+
+    Raises:
+        StoreUnavailable: it cannot be written, or not safely.
+    """
+    trial, content = f"runs/{temporary_name()}", bytes(4096)
+    try:
+        again = files.create(trial, content) and files.create(trial, content)
+    finally:
+        files.remove(trial)
+    if again:
+        raise StoreUnavailable(f"store {files.url}: {UNSAFE}")
+
+
 def open_files(url: str) -> Files:
     """The file system of a store: a local folder, or a URL that fsspec knows.
 
@@ -183,6 +206,10 @@ def open_files(url: str) -> Files:
         from marin_dsl.store.google import GoogleFiles
 
         return GoogleFiles(url)
+    if url.startswith("s3://"):
+        from marin_dsl.store.s3 import S3Files
+
+        return S3Files(url)
     from marin_dsl.store.remote import RemoteFiles
 
     return RemoteFiles(url)

@@ -1,7 +1,7 @@
 """Stores on Google Cloud Storage, through gcsfs: its session, its credentials and its retries.
 
-An object is written by one request (or one resumable upload, for large ones) and appears whole at its end. A new one is
-created on condition that its generation is 0, which is how Google says that there is none.
+A large object is written by a resumable upload. A new one is created on condition that its generation is 0, which is
+how Google says that there is none.
 """
 
 from __future__ import annotations
@@ -9,63 +9,33 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from marin_dsl.store.files import OTHER, Entry, StoreUnavailable, checked, unavailable, visible
-from marin_dsl.store.remote import PIECE, RemoteFiles, gathered, moment_of
+from marin_dsl.store.bucket import BucketFiles
+from marin_dsl.store.files import OTHER, Entry, StoreUnavailable, unavailable
+from marin_dsl.store.remote import moment_of
 
 
-class GoogleFiles(RemoteFiles):
+class GoogleFiles(BucketFiles):
     """A prefix of a bucket.
 
     Zonal buckets are written by another protocol than the one that is spoken here, and refuse.
     """
 
-    at_once = 8
+    scheme = "gs"
+    make = "gcloud storage buckets create"
 
     def __init__(self, url: str) -> None:
+        # gcsfs logs a traceback of every request that failed; the complaint below says what matters of it.
+        logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+        super().__init__(url)
+
+    def _open(self) -> Any:
         # The class of gcsfs's own package asks a second service for the kind of the bucket before every operation.
         from gcsfs.core import GCSFileSystem
 
-        # gcsfs logs a traceback of every request that failed; the complaint below says what matters of it.
-        logging.getLogger("gcsfs").addHandler(logging.NullHandler())
-        self.url = url.rstrip("/")
-        self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
-        if not self.bucket:
-            raise StoreUnavailable(f"store {url} names no bucket: write gs://bucket/folder")
-        if prefix:
-            checked(prefix)
-        self.fs: Any = GCSFileSystem(use_listings_cache=False)
-        self.root = f"{self.bucket}/{prefix}" if prefix else self.bucket
-        self._bucket_seen = False
-
-    def create(self, path: str, data: bytes) -> bool:
-        # A reply can be lost and the request repeated: then what is in the way is our own, and carries this mark.
-        mark, place = uuid.uuid4().hex, self._place(path)
-        with self._complaining("write", path):
-            try:
-                self._upload(place, data, mark, ifGenerationMatch="0")
-            except FileExistsError:
-                return self._mark(place) == mark
-            return True
-
-    def replace(self, path: str, chunks: Iterable[Any]) -> None:
-        pieces = gathered(chunks)
-        first = next(pieces, b"")
-        if len(first) < PIECE:
-            with self._complaining("write", path):
-                self._upload(self._place(path), first, uuid.uuid4().hex)
-        else:
-            self._replace_in_pieces(path, first, pieces)
-
-    def size(self, path: str) -> int | None:
-        found = self._found("read", path, self._resource)
-        return None if found is None else int(found["size"])
-
-    def names(self, folder: str) -> list[str]:
-        return visible(self._found("list", folder, lambda place: list(self._listed(place))) or ())
+        return GCSFileSystem(use_listings_cache=False)
 
     def entries(self) -> Iterable[Entry]:
         prefix, page = f"{self._key(self.root)}/".lstrip("/"), None
@@ -78,23 +48,9 @@ class GoogleFiles(RemoteFiles):
             if page is None:
                 return
 
-    def modified(self, path: str) -> float | None:
-        found = self._found("read", path, self._resource)
-        return None if found is None else moment_of(found)
-
-    def _key(self, place: str) -> str:
-        return place.partition("/")[2]
-
-    def _resource(self, place: str) -> dict[str, Any]:
+    def _facts(self, place: str) -> dict[str, Any]:
         found: dict[str, Any] = self.fs.call("GET", "b/{}/o/{}", self.bucket, self._key(place), json_out=True)
         return found
-
-    def _mark(self, place: str) -> str | None:
-        try:
-            mark: str | None = self._resource(place).get("metadata", {}).get("writer")
-        except FileNotFoundError:  # removed meanwhile
-            return None
-        return mark
 
     def _listed(self, place: str) -> Iterator[str]:
         prefix, page = f"{self._key(place)}/", None
@@ -112,7 +68,7 @@ class GoogleFiles(RemoteFiles):
     def _uploads(self) -> str:
         return self.fs.base.replace("/storage/v1/", "/upload/storage/v1/") + "b/{}/o"
 
-    def _upload(self, place: str, data: bytes, mark: str, **condition: str) -> None:
+    def _upload(self, place: str, data: bytes, mark: str, *, new: bool = False) -> None:
         """One request with the whole content; the boundary between its parts is one that no content contains."""
         about = json.dumps({"name": self._key(place), "metadata": {"writer": mark}})
         body = b"\r\n".join(
@@ -124,6 +80,7 @@ class GoogleFiles(RemoteFiles):
             ]
         )
         headers = {"Content-Type": f"multipart/related; boundary={mark}"}
+        condition = {"ifGenerationMatch": "0"} if new else {}
         self.fs.call(
             "POST", self._uploads, self.bucket, uploadType="multipart", headers=headers, data=body, **condition
         )
@@ -160,24 +117,8 @@ class GoogleFiles(RemoteFiles):
                 return
             rest = rest[len(rest) - (end - _taken(headers)) :]
 
-    def _check_place(self) -> None:
-        """A bucket that is not there answers as one that is empty does: ask for it once."""
-        if self._bucket_seen:
-            return
-        self._bucket_seen = True
-        try:
-            self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
-        except FileNotFoundError:
-            self._bucket_seen = False
-            raise self._no_bucket() from None
-        except Exception:
-            return  # it may be read and not listed; whatever else is wrong, the next operation shows
-
-    def _no_bucket(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"store {self.url}: there is no bucket `{self.bucket}`: make it (`gcloud storage buckets create "
-            f"gs://{self.bucket}`), or {OTHER}"
-        )
+    def _look(self) -> None:
+        self.fs.call("GET", "b/{}/o", self.bucket, maxResults=1)
 
     def _complaint(self, doing: str, path: str, error: Exception) -> StoreUnavailable:
         what = f"store {self.url}: cannot {doing} {path}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -81,21 +82,37 @@ class RemoteFiles:
     """A prefix of an fsspec file system."""
 
     at_once = 1
+    _file_system: Any = None
+    _opened_by = 0
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self.url = url.rstrip("/")
         protocol = url.partition("://")[0]
         registered = _REGISTERED.get(protocol)
         if registered is None:
             raise StoreUnavailable(
                 f"store {url}: `{protocol}` is not one of the file systems on which two writers are safe "
-                f"({', '.join(sorted({'gs', *_REGISTERED}))}, or a local folder); choose another store, or say how to "
-                "create conditionally there with `marin_dsl.store.conditional_create`"
+                f"({', '.join(sorted({'gs', 's3', *_REGISTERED}))}, or a local folder); choose another store, or say "
+                "how to create conditionally there with `marin_dsl.store.conditional_create`"
             )
         self._registered = registered
-        self.fs, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        self.root: str = self._opened()[1]
+
+    @property
+    def fs(self) -> Any:
+        """The file system; a forked process opens one of its own, since event loops and connections survive no fork."""
+        if self._opened_by != os.getpid():
+            self._file_system, self._opened_by = self._open(), os.getpid()
+        return self._file_system
+
+    def _open(self) -> Any:
+        return self._opened()[0]
+
+    def _opened(self) -> tuple[Any, str]:
+        import fsspec
+
+        opened: tuple[Any, str] = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        return opened
 
     def read(self, path: str) -> bytes | None:
         return self._found("read", path, lambda place: bytes(self.fs.cat_file(place)))

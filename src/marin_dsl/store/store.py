@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from marin_dsl.encoding import Encoded, Leaf, LeafMissing, decode, encode_with_leaves, format_digest, parse_digest
-from marin_dsl.store.files import Files, StoreUnavailable, mapped, open_files, temporary_name, unavailable
+from marin_dsl.store.files import Files, StoreUnavailable, mapped, open_files, try_writing, unavailable
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
 from marin_dsl.store.values import ContentDamaged, StoredValue, verified
 
@@ -87,10 +87,7 @@ class Store:
                 f"store {self.url} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL"
             )
         if writing:
-            # Something must really be written: permissions and free space are known only then.
-            trial = f"runs/{temporary_name()}"
-            self.files.replace(trial, (b"\0" * 4096,))
-            self.files.remove(trial)
+            try_writing(self.files)
 
     # Values
 

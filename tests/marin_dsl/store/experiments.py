@@ -55,6 +55,4 @@ def evaluated(store, name="experiment", version="1.0", scale=1.0):
 
 def new_store(kind):
     """An empty store of a kind."""
-    if kind == "local":
-        return Store(Path(tempfile.mkdtemp()) / "store")
-    return Store(f"{'memory://' if kind == 'memory' else 'gs://bucket/'}{uuid.uuid4().hex}")
+    return Store(Path(tempfile.mkdtemp()) / "store" if kind == "local" else f"memory://{uuid.uuid4().hex}")

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import uuid
 
 import numpy as np
 import pytest
@@ -55,9 +54,9 @@ def killed(url, count):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["local", "google"])
-def test_l13_l19_whatever_is_killed_leaves_whole_values_and_nothing_to_clean(kind, bucket, tmp_path):
-    url = str(tmp_path / "store") if kind == "local" else f"gs://bucket/{uuid.uuid4().hex}"
+@pytest.mark.parametrize("kind", ["local", "google", "s3"])
+def test_l13_l19_whatever_is_killed_leaves_whole_values_and_nothing_to_clean(kind, new_url):
+    url = new_url(kind)
     moments, kills = random.Random(0), 0
     for _ in range(8):
         kills += killed(url, moments.randint(1, 30))

@@ -7,7 +7,7 @@ from marin_dsl import evaluate, labels, op, plan, provenance, recall
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.annotations import Label
 from marin_dsl.lineage import ancestors
-from marin_dsl.store import StoreUnavailable
+from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store.copy import Copied, LabelDiverged, LabelUnknown, copy
 from marin_dsl.store.verify import verify
 
@@ -23,12 +23,20 @@ def all_files(store):
     return {path.removeprefix(f"{root}/"): store.files.fs.cat_file(path) for path in store.files.fs.find(root)}
 
 
-KINDS = [("local", "google"), ("google", "local"), ("memory", "google"), ("local", "memory"), ("memory", "memory")]
+KINDS = [
+    ("local", "google"),
+    ("google", "local"),
+    ("memory", "google"),
+    ("local", "memory"),
+    ("memory", "memory"),
+    pytest.param("google", "s3", marks=pytest.mark.long),
+    pytest.param("s3", "local", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("one", "other"), KINDS)
-def test_a_label_is_copied_with_all_that_it_stands_for(one, other, bucket):
-    source, target = new_store(one), new_store(other)
+def test_a_label_is_copied_with_all_that_it_stands_for(one, other, new_url):
+    source, target = Store(new_url(one)), Store(new_url(other))
     root = evaluated(source)
     moved = copy(source, target, ["experiment@1.0"])
     assert moved.labels == ("experiment@1.0",)
@@ -46,8 +54,8 @@ def test_a_label_is_copied_with_all_that_it_stands_for(one, other, bucket):
 
 
 @pytest.mark.parametrize(("one", "other"), [("local", "google"), ("memory", "memory")])
-def test_a_second_copy_moves_nothing(one, other, bucket):
-    source, target = new_store(one), new_store(other)
+def test_a_second_copy_moves_nothing(one, other, new_url):
+    source, target = Store(new_url(one)), Store(new_url(other))
     evaluated(source)
     copy(source, target)
     assert copy(source, target) == Copied(("experiment@1.0",), 0, 0, 0, ())
@@ -237,8 +245,6 @@ def test_an_expression_without_a_record_is_said():
 
 
 def test_a_target_that_cannot_be_written_is_said_before_anything_is_read(bucket):
-    from marin_dsl import Store
-
     source = new_store("memory")
     with pytest.raises(StoreUnavailable, match="there is no bucket `absent`"):
         copy(source, Store("gs://absent/x"))

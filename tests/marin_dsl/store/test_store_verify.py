@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from marin_dsl import provenance
 from marin_dsl.encoding import format_digest
-from marin_dsl.store import StoreUnavailable
+from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store.records import write_record
 from marin_dsl.store.verify import Finding, verify
 
@@ -40,9 +40,9 @@ def restore(store, _, files):
         store.files.replace(path, [content])
 
 
-@pytest.mark.parametrize("kind", ["local", "memory", "google"])
-def test_a_store_that_is_as_it_was_written_is_sound(kind, bucket):
-    store = new_store(kind)
+@pytest.mark.parametrize("kind", ["local", "memory", "google", pytest.param("s3", marks=pytest.mark.long)])
+def test_a_store_that_is_as_it_was_written_is_sound(kind, new_url):
+    store = Store(new_url(kind))
     empty = verify(store)
     assert (empty.sound, empty.blobs, empty.records) == (True, 0, 0)
     evaluated(store)
