@@ -173,8 +173,8 @@ def test_a_file_system_on_which_two_writers_are_not_safe_is_refused(monkeypatch)
     with pytest.raises(StoreUnavailable) as caught:
         Store("ftp://host/store")
     assert str(caught.value) == (
-        "store ftp://host/store: `ftp` is not one of the file systems on which two writers are safe (gs, memory, s3, or "
-        "a local folder); choose another store, or say how to create conditionally there with "
+        "store ftp://host/store: `ftp` is not one of the file systems on which two writers are safe (gs, memory, s3, "
+        "or a local folder); choose another store, or say how to create conditionally there with "
         "`marin_dsl.store.conditional_create`"
     )
 
