@@ -16,7 +16,7 @@ from marin_dsl.labels.log import Entry, current, user
 from marin_dsl.labels.naming import check_label
 from marin_dsl.operator import Operator
 from marin_dsl.store import Store
-from marin_dsl.store.closure import place
+from marin_dsl.store.files import place
 from marin_dsl.store.records import write_record
 
 
