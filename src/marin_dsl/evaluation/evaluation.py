@@ -155,7 +155,7 @@ class Evaluation:
                     self._answered(by_call.pop(task.call), refused)
             settled = executor.next(self.elsewhere.patience(retries.pause(0.25))) if by_call else None
             if settled is None:
-                self.recorder.catch_up()
+                self.recorder.idle()
                 self.emit({"event": "tick"})
                 continue
             task, answer = settled

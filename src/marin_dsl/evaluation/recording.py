@@ -19,8 +19,8 @@ class Recorder:
 
     A call without inputs is known by its recipe key, so that one record can say what it is and what came of it: that
     halves the work of a store for a short call. Of such calls the expression is recorded with the result, or else as
-    soon as it is known that this may take a while: when calls of the kind were not short so far, when nothing happens
-    for a moment, and when the evaluation stops.
+    soon as it is known that this may take a while: when it begins and calls of the kind were not short so far, when it
+    has begun and nothing happens for a moment, and when the evaluation stops.
 
     Args:
         store: where they are recorded.
@@ -32,6 +32,7 @@ class Recorder:
         self._recorded: set[bytes] = set()
         self._waiting: dict[bytes, Node] = {}
         self._handed_out: set[bytes] = set()
+        self._begun: set[bytes] = set()
         self._lasted: dict[bytes, float] = {}
 
     def found(self, node: Node, *, unless_known: bool) -> None:
@@ -63,8 +64,12 @@ class Recorder:
     def running(self, call: bytes) -> None:
         """A worker has begun with a call."""
         node = self._waiting.get(call)
-        if node is not None and self._lasted.get(node.expression.operator.identity, SHORT) >= SHORT:
+        if node is None:
+            return
+        if self._lasted.get(node.expression.operator.identity, SHORT) >= SHORT:
             self._record(call)
+        else:
+            self._begun.add(call)
 
     def answered(self, node: Node, answer: Answer) -> None:
         """A worker has said what became of a call."""
@@ -76,9 +81,17 @@ class Recorder:
         elif key in self._waiting:
             self._record(key)
         self._handed_out.discard(key)
+        self._begun.discard(key)
+
+    def idle(self) -> None:
+        """No result has come for a moment: calls that have begun are not short."""
+        for call in self._begun:
+            if call in self._waiting:
+                self._record(call)
+        self._begun.clear()
 
     def catch_up(self) -> None:
-        """Record what waits for its result."""
+        """Record whatever waits for its result."""
         for call in list(self._waiting):
             self._record(call)
 

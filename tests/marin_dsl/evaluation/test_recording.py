@@ -102,10 +102,21 @@ def test_what_was_wanted_is_recorded_when_the_evaluation_is_interrupted(store):
     assert [names(store, call.key) for call in calls] == [1, 2, 1, 1, 1]
 
 
-def test_what_waits_is_recorded_when_nothing_happens_for_a_moment(store):
-    calls = [short(1), long(1), *(long(number) for number in range(2, 40))]
-    evaluate(*calls, store=store)  # on Dask: several at a time
-    assert all(store.recipe(call.key) is not None for call in calls)
+@op(version="1")
+def usually_short(number: int) -> int:
+    if number == 2:
+        deadline = time.monotonic() + 20
+        while LATELY["store"].recipe(LATELY["call"]) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return -1 if LATELY["store"].recipe(LATELY["call"]) is None else number
+    return number
+
+
+def test_the_expression_of_a_call_that_turns_out_to_be_long_is_recorded_while_it_runs(store):
+    evaluate(usually_short(0), store=store)
+    LATELY["call"] = usually_short(2).key
+    outcomes = evaluate(*(usually_short(number) for number in range(3, 40)), usually_short(2), store=store)
+    assert [outcome.value for outcome in outcomes] == [*range(3, 40), 2]
 
 
 def test_the_expression_of_a_result_that_somebody_else_has_made_is_recorded(store):
