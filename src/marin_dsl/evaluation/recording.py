@@ -28,7 +28,7 @@ class Recorder:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._listings: dict[bytes, dict[str, Any]] = {}
+        self._operators: dict[bytes, dict[str, Any]] = {}
         self._recorded: set[bytes] = set()
         self._waiting: dict[bytes, Node] = {}
         self._handed_out: set[bytes] = set()
@@ -124,6 +124,7 @@ class Recorder:
         operator = expression.operator
         if not isinstance(operator, Operator):
             return record
-        if operator.identity not in self._listings:
-            self._listings[operator.identity] = self.store.put(operator.code.listing).as_record()
-        return {**record, "operator": {**record["operator"], "listing": self._listings[operator.identity]}}
+        if operator.identity not in self._operators:
+            listing = self.store.put(operator.code.listing).as_record()
+            self._operators[operator.identity] = {**record["operator"], "listing": listing}
+        return {**record, "operator": self._operators[operator.identity]}

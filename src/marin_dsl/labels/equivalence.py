@@ -192,7 +192,7 @@ def record_recipes(store: Store, root: Expression[Any]) -> None:
             assert isinstance(operator, Operator)
             if operator.identity not in listings:
                 listings[operator.identity] = store.put(operator.code.listing).as_record()
-            record["operator"]["listing"] = listings[operator.identity]
+            record["operator"] = {**record["operator"], "listing": listings[operator.identity]}
         store.put_recipe(expression.key, record)
 
 
