@@ -4,8 +4,7 @@ import uuid
 
 import pytest
 
-from marin_dsl.store import Store, bucket, remote
-from marin_dsl.store import store as store_module
+from marin_dsl.store import Store, blobs, bucket, remote
 
 
 @pytest.fixture(params=["local", "memory", "google", pytest.param("s3", marks=pytest.mark.long)])
@@ -73,4 +72,4 @@ def few_pieces(monkeypatch):
 def _pieces(monkeypatch, size):
     for module in (bucket, remote):
         monkeypatch.setattr(module, "PIECE", size)
-    monkeypatch.setattr(store_module, "IN_MEMORY_LIMIT", 3000)
+    monkeypatch.setattr(blobs, "IN_MEMORY_LIMIT", 3000)
