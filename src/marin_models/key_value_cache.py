@@ -75,7 +75,7 @@ def extend(
     """
     config = model.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])
-    table = rotary_table(capacity_of(caches), config.rotated_size, config.rope_theta)
+    table = rotary_table(capacity_of(caches), config.rotated_size, config.rope_theta, config.rotary_scaling)
     table = RotaryTable(table.cosine[positions], table.sine[positions])
 
     def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, KeyValueCache]:

@@ -169,7 +169,7 @@ class Transformer(eqx.Module):
         """
         config, reported = self.config, []
         segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
-        table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
+        table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta, config.rotary_scaling)
 
         def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, tuple]:
             block, bias = stacked
