@@ -11,6 +11,9 @@ from marin_models.transformer_config import TransformerConfig
 _TURN_KEYS = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_slow", "beta_fast")}
 """What the bounds of the ramp are called."""
 
+_YARN_TURNS = {"beta_slow": 1.0, "beta_fast": 32.0}
+"""What `transformers` assumes."""
+
 
 def read_rotation(keys: Keys, *, theta: float, fraction: float = 1.0) -> dict[str, Any]:
     """Base, rotated part and scaling of rotary positions.
@@ -114,7 +117,8 @@ def _read_yarn(given: _Parameters) -> dict[str, Any]:
     )
     if attention is None and scale and scale_all and factor:
         attention = (1 + scale * math.log(factor) / 10) / (1 + scale_all * math.log(factor) / 10)
-    found = {"slow_turns": slow or 1.0, "fast_turns": fast or 32.0, "attention_factor": attention}
+    slow, fast = (value or _YARN_TURNS[key] for key, value in zip(_TURN_KEYS["yarn"], (slow, fast), strict=True))
+    found = {"slow_turns": slow, "fast_turns": fast, "attention_factor": attention}
     whole = given.left.pop("truncate", True)
     return {"factor": factor, "original_length": given.original_length(), "whole_pairs": whole, **found}
 
@@ -131,8 +135,11 @@ _READ: Mapping[str, Callable[[_Parameters], dict[str, Any]]] = {
 def _written_scaling(scaling: RotaryScaling) -> dict[str, Any]:
     written: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind in _TURN_KEYS:
-        turns = zip(_TURN_KEYS[scaling.kind], (scaling.slow_turns, scaling.fast_turns), strict=True)
-        written |= {"original_max_position_embeddings": scaling.original_length, **dict(turns)}
+        slow, fast = _TURN_KEYS[scaling.kind]
+        turns = {slow: scaling.slow_turns, fast: scaling.fast_turns}
+        if scaling.kind == "yarn":  # `transformers` wants all of llama3's, and writes none of these unless given
+            turns = {key: value for key, value in turns.items() if value != _YARN_TURNS[key]}
+        written |= {"original_max_position_embeddings": scaling.original_length, **turns}
     if scaling.attention_factor is not None:
         written["attention_factor"] = scaling.attention_factor
     if not scaling.whole_pairs:
