@@ -25,7 +25,7 @@ test-all: .venv/development .venv/compilers .venv/interop
 	$(MAKE) test-newest
 
 test-newest: .venv/development .venv/newest
-	JAX_PLATFORMS=cpu $(BIN)/python tests/newest_jax.py .venv/newest/bin/python
+	JAX_PLATFORMS=cpu PYTEST_ADDOPTS="$(TOGETHER)" $(BIN)/python tests/newest_jax.py .venv/newest/bin/python
 
 lint: .venv/development
 	$(BIN)/ruff check .

@@ -44,13 +44,18 @@ def _slowly(content: dict[str, Any], sort: bool, default: Callable[[Any], Any] |
 
 
 def _finite(content: Any) -> bool:
-    for part in content.values() if isinstance(content, dict) else content:
-        kind = type(part)
-        if kind is str:  # nearly all are, and every record is looked through
-            continue
-        if isinstance(part, float):
-            if not math.isfinite(part):
-                return False
-        elif part and isinstance(part, dict | list | tuple) and not _finite(part):
-            return False
+    nests = [content]
+    for nest in nests:  # it grows
+        for part in nest.values() if isinstance(nest, dict) else nest:
+            if type(part) in _NO_FLOATS:  # nearly all are, and every record is looked through
+                continue
+            if isinstance(part, float):
+                if not math.isfinite(part):
+                    return False
+            elif part and isinstance(part, _NESTS):
+                nests.append(part)
     return True
+
+
+_NESTS = (dict, list, tuple)
+_NO_FLOATS = frozenset({str, int, bool, type(None)})

@@ -24,7 +24,7 @@ class InMemory:
     def read(self, path: str) -> bytes | None:
         return self.files[path][0] if path in self.files else None
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, same_as: str | None = None) -> bool:
         if path in self.files:
             return False
         self.files[path] = (data, self._clock())
@@ -73,14 +73,14 @@ class Stepped:
         if name not in OPERATIONS:
             return operation
 
-        def turn(*given: Any) -> Any:
+        def turn(*given: Any, **named: Any) -> Any:
             here = greenlet.getcurrent()
             if here.parent is None:
-                return operation(*given)
+                return operation(*given, **named)
             fault: Fault = here.parent.switch()
             if fault == "before":
                 raise StoreUnavailable(f"{name} {given[0]}: not done")
-            found = operation(*given)
+            found = operation(*given, **named)
             if fault == "after":
                 raise StoreUnavailable(f"{name} {given[0]}: done")
             return found

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from marin_dsl import labels, provenance
-from marin_dsl.encoding import LeafMissing, format_digest
+from marin_dsl.encoding import LeafMissing, format_digest, parse_digest
 from marin_dsl.evaluation import announcements
 from marin_dsl.evaluation.drifting import Drifting
 from marin_dsl.evaluation.elsewhere import Elsewhere
@@ -129,6 +129,9 @@ class Evaluation:
         except BaseException:
             executor.close(grace=1.0)
             raise
+        finally:
+            with contextlib.suppress(StoreUnavailable):
+                self.recorder.catch_up()
         executor.close(grace=5.0)
 
     def _drive(self, executor: Executor) -> None:
@@ -152,6 +155,7 @@ class Evaluation:
                     self._answered(by_call.pop(task.call), refused)
             settled = executor.next(self.elsewhere.patience(retries.pause(0.25))) if by_call else None
             if settled is None:
+                self.recorder.idle()
                 self.emit({"event": "tick"})
                 continue
             task, answer = settled
@@ -192,6 +196,7 @@ class Evaluation:
             self._finish(node, answer)
 
     def _finish(self, node: Node, answer: Answer) -> None:
+        self.recorder.answered(node, answer)
         if answer.continued is not None:
             self._continued[node.expression.key] = answer
             self.emit(announcements.continued(node))
@@ -262,6 +267,7 @@ class Evaluation:
             node.expression.annotations,
             lease=self.settings.lease,
             verifies=node.verifies,
+            structure=self.recorder.handed_out(node),
         )
 
     def _input(self, node: Node) -> StoredValue:
@@ -273,6 +279,8 @@ class Evaluation:
     def emit(self, event: dict[str, Any]) -> None:
         """Tell the log and the watcher."""
         event.setdefault("at", time.time())
+        if event["event"] == "running":
+            self.recorder.running(parse_digest(event["call"]))
         self.log.append(event)
         self.watch(event)
 

@@ -7,7 +7,6 @@ import heapq
 import itertools
 import math
 import os
-import pickle
 import queue
 import re
 import time
@@ -17,17 +16,14 @@ from typing import Any, Protocol
 import attrs
 
 from marin_dsl.evaluation.dispatch import Batch, Dispatch
-from marin_dsl.store import StoreUnavailable
+from marin_dsl.evaluation.on_workers import INSIDE, Inside, execute_batch, execute_inside
 from marin_dsl.worker import execute
-from marin_dsl.worker.context import Cancelled
 from marin_dsl.worker.task import Answer, CannotRun, Emit, Task, packed
 
 Settled = tuple[Task, Answer | BaseException]
 
 _COUNT_SECONDS = 2.0
 """How long the number of a cluster's threads is believed."""
-_TELL_SECONDS = 0.1
-"""How long events of short calls wait for others."""
 
 
 @attrs.frozen(eq=False)
@@ -124,7 +120,8 @@ class Cluster:
         self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
-        self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
+        if self._elsewhere:
+            self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
 
@@ -137,7 +134,7 @@ class Cluster:
                 "whole gang, or say expr.with_(hosts=1)"
             )
         if self._elsewhere:
-            self._packed[task.call] = packed(task)  # threads of this process are given the task itself
+            self._packed[task.call] = packed(task)
         self._dispatch.add(task, resources, priority)
 
     def _hand_out(self) -> None:
@@ -149,10 +146,11 @@ class Cluster:
     def _start(self, batch: Batch) -> None:
         first = batch.tasks[0]
         key = f"{first.operator.short_name}-{first.call.hex()}-{first.run}-{first.attempt}-{first.asked}"
+        if not self._elsewhere:
+            INSIDE[key] = Inside(batch.tasks, self._arrived.put)
         future = self._client.submit(
-            _execute_on_dask,
-            tuple(self._packed.pop(task.call, task) for task in batch.tasks),
-            self._topic,
+            execute_batch if self._elsewhere else execute_inside,
+            *((tuple(self._packed.pop(task.call) for task in batch.tasks), self._topic) if self._elsewhere else (key,)),
             key=key,
             resources=dict(batch.resources) or None,
             priority=batch.priority,
@@ -163,7 +161,10 @@ class Cluster:
 
     def _answers(self, batch: Batch, key: str, future: Any) -> list[Answer | BaseException]:
         self._futures.pop(key, None)
+        inside = INSIDE.pop(key, None)
         try:
+            if inside is not None and future.status == "finished":
+                return inside.answers
             found: list[Answer | BaseException] = future.result()
             return found
         except BaseException as error:
@@ -207,6 +208,8 @@ class Cluster:
         hush()
         self._dispatch.clear()
         busy = bool(self._futures)
+        for key in list(self._futures):
+            INSIDE.pop(key, None)
         with contextlib.suppress(Exception):
             self._client.cancel(list(self._futures.values()), force=True)
         with contextlib.suppress(Exception):
@@ -345,38 +348,3 @@ def _described(workers: int | None) -> str:
     if workers is None:
         return f"in {os.cpu_count() or 1} threads of this process"
     return f"in {workers} worker process{'es' if workers != 1 else ''}"
-
-
-def _execute_on_dask(given: tuple[Task | bytes, ...], topic: str) -> list[Answer | BaseException]:
-    from distributed import get_worker
-
-    telling = _Telling(get_worker(), topic, patient=len(given) > 1)
-    found: list[Answer | BaseException] = []
-    for each in given:
-        task: Task = pickle.loads(each) if isinstance(each, bytes) else each
-        try:
-            found.append(execute(task, telling))
-        except (StoreUnavailable, Cancelled) as error:
-            found.append(error)  # raised here, it would be logged by Dask as well
-    telling.flush()
-    return found
-
-
-class _Telling:
-    """Sends events to whoever watches: at once, or, of calls that are short, several together."""
-
-    def __init__(self, worker: Any, topic: str, *, patient: bool) -> None:
-        self._worker, self._topic, self._patient = worker, topic, patient
-        self._waiting: list[dict[str, Any]] = []
-        self._sent = -math.inf
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        self._waiting.append(event)
-        if not self._patient or time.monotonic() - self._sent > _TELL_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what waits."""
-        if self._waiting:
-            self._worker.log_event(self._topic, self._waiting)
-            self._waiting, self._sent = [], time.monotonic()

@@ -49,6 +49,7 @@ class Expression(Arithmetic, Generic[T_co]):
         facts: encoded facts that are part of its identity and no argument (see `tagged`); empty without any.
         waits: what has to be evaluated before it, and is no part of its identity (see `after`).
         ordered: whether it, or anything below it, waits for something.
+        labelled: whether it, or anything below it, has a label.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Expression(Arithmetic, Generic[T_co]):
         "facts",
         "key",
         "label",
+        "labelled",
         "leaves",
         "operator",
         "ordered",
@@ -77,6 +79,7 @@ class Expression(Arithmetic, Generic[T_co]):
     facts: bytes
     waits: tuple[Expression[Any], ...]
     ordered: bool
+    labelled: bool
 
     __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
 
@@ -110,6 +113,7 @@ class Expression(Arithmetic, Generic[T_co]):
         _set(made, "facts", b"")
         _set(made, "waits", ())
         _set(made, "ordered", True in [reference.ordered for reference in references])
+        _set(made, "labelled", True in [reference.labelled for reference in references])
         return made
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
@@ -131,7 +135,7 @@ class Expression(Arithmetic, Generic[T_co]):
         """
         from marin_dsl.labels import check_label
 
-        return self._replace(label=check_label(name, version))
+        return self._replace(label=check_label(name, version), labelled=True)
 
     def with_(
         self,
@@ -268,7 +272,13 @@ class NoValueYet(Unencodable):
 
 
 class _ArgumentEncoder(Encoder):
-    """Writes arguments; an expression among them is a chunk by itself."""
+    """Writes arguments; an expression among them is a chunk by itself.
+
+    Attributes:
+        met: how many expressions were met.
+    """
+
+    met = 0
 
     def whole(self, value: Any, key: Any, step: Callable[[Any], str]) -> bytes:
         chunks = self.aside(value, key, step)
@@ -283,6 +293,7 @@ def _write_expression(encoder: Encoder, value: Expression[Any]) -> None:
     if not isinstance(encoder, _ArgumentEncoder):
         raise NoValueYet(f"{value!r} has no value yet; evaluate it, or pass it as an argument of an operator")
     encoder.out.append(value)
+    encoder.met += 1
 
 
 WRITERS[Expression] = _write_expression
@@ -313,6 +324,8 @@ def encode_arguments(
                 raise error.inside(name) from None
     except RecursionError:
         raise Unencodable("an argument contains itself, or is nested too deeply to be data") from None
+    if not encoder.met:
+        return (b"".join(encoder.out),), (), encoder.leaves
     pieces: list[bytes] = []
     references: list[Expression[Any]] = []
     current: list[bytes] = []
@@ -345,8 +358,11 @@ def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
             yield expression
         elif expression.key not in seen:
             seen.add(expression.key)
+            if not expression.references:
+                yield expression
+                continue
             stack.append((expression, True))
-            stack.extend((reference, False) for reference in reversed(expression.references))
+            stack += [(reference, False) for reference in reversed(expression.references)]
 
 
 def caller(above: int) -> tuple[str, int]:

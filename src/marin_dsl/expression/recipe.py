@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ def structure(expression: Expression[Any]) -> dict[str, Any]:
     The place of its operator's source text (`listing`) is left open.
     """
     return {
-        "operator": _operator_record(expression),
+        "operator": _operator_record(expression.operator),
         "payload": [base64.b64encode(piece).decode() for piece in expression.payload],
         "references": [format_digest(reference.key) for reference in expression.references],
         "facts": base64.b64encode(expression.facts).decode() or None,
@@ -40,8 +41,9 @@ def structure(expression: Expression[Any]) -> dict[str, Any]:
     }
 
 
-def _operator_record(expression: Expression[Any]) -> dict[str, Any]:
-    operator = expression.operator
+@functools.lru_cache(1024)
+def _operator_record(operator: Any) -> dict[str, Any]:
+    """What is recorded of an operator: one dict for all of its calls, which nobody changes."""
     record: dict[str, Any] = {"name": operator.name, "identity": format_digest(operator.identity)}
     if isinstance(operator, Operator):
         record |= {

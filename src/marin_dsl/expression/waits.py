@@ -28,7 +28,10 @@ def after(expression: Expression[T], *others: Expression[Any]) -> Expression[T]:
     for found in (expression, *others):
         if not isinstance(found, Expression):
             raise TypeError(f"after(expression, *others) takes expressions, and got {found!r:.80}")
-    return expression._replace(waits=(*expression.waits, *others), ordered=True) if others else expression
+    if not others:
+        return expression
+    labelled = expression.labelled or any(other.labelled for other in others)
+    return expression._replace(waits=(*expression.waits, *others), ordered=True, labelled=labelled)
 
 
 def merged(*roots: Expression[Any]) -> Waits:

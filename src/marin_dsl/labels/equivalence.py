@@ -16,7 +16,7 @@ from marin_dsl.labels.log import Entry, current, user
 from marin_dsl.labels.naming import check_label
 from marin_dsl.operator import Operator
 from marin_dsl.store import Store
-from marin_dsl.store.closure import place
+from marin_dsl.store.files import place
 from marin_dsl.store.records import write_record
 
 
@@ -192,7 +192,7 @@ def record_recipes(store: Store, root: Expression[Any]) -> None:
             assert isinstance(operator, Operator)
             if operator.identity not in listings:
                 listings[operator.identity] = store.put(operator.code.listing).as_record()
-            record["operator"]["listing"] = listings[operator.identity]
+            record["operator"] = {**record["operator"], "listing": listings[operator.identity]}
         store.put_recipe(expression.key, record)
 
 

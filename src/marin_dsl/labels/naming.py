@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from marin_dsl.expression import Expression, walk
+from marin_dsl.expression import Expression
 from marin_dsl.expression.annotations import Label
 
 # Lower case alone is the same on disks that fold case; what ends in a dot is another file without it on some of them.
@@ -72,10 +72,17 @@ def check_unique(roots: Sequence[Expression[Any]]) -> None:
 
 
 def _met(roots: Sequence[Expression[Any]]) -> Iterator[Expression[Any]]:
-    """Every mention of an expression: equal ones may have different labels, so none stands for another here."""
-    yield from roots
-    for expression in walk(*roots):
-        yield from expression.references
+    """Every mention of an expression with a label: equal ones may have different labels, or be over such ones."""
+    seen: set[int] = set()
+    stack = [root for root in reversed(roots) if root.labelled]
+    while stack:
+        expression = stack.pop()
+        if id(expression) in seen:
+            continue
+        seen.add(id(expression))
+        yield expression
+        below = (*expression.references, *expression.waits)
+        stack += [other for other in reversed(below) if other.labelled]
 
 
 def _origin(expression: Expression[Any]) -> str:

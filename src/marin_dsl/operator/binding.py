@@ -63,6 +63,8 @@ class Placement:
         only, is not, and whose name is that of a named argument.
         """
         given, places = len(args), self.places
+        if given == len(self.defaults) and not kwargs and given == len(self.positional):
+            return dict(zip(self.positional, args, strict=True))
         if given > len(self.positional) and self.rest is None:
             return None
         if given < self.only and (

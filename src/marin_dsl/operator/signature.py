@@ -31,6 +31,7 @@ class Signature:
         placement: how right calls are bound.
         fits: by parameter name, whether an argument surely fits; parameters that take anything have none.
         rest: the same for the parameters that collect arguments, of each that they collect.
+        by_name: whether all arguments can be given by name.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Signature:
     placement: Placement
     fits: tuple[tuple[str, Fit], ...]
     rest: tuple[tuple[str, Fit], ...]
+    by_name: bool
 
     @classmethod
     def of(cls, function: Any, name: str) -> Signature:
@@ -51,7 +53,11 @@ class Signature:
         fits = {each: Fit(hints[each]) for each in parameters.parameters if hints.get(each, Any) is not Any}
         placement = Placement.of(parameters)
         rest = {each: fits.pop(each) for each in (placement.rest, placement.named) if each in fits}
-        return cls(name, parameters, hints, placement, tuple(fits.items()), tuple(rest.items()))
+        # What is wrapped has the parameters; what wraps it may look at how they are given.
+        nameable = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        by_name = {each.kind for each in parameters.parameters.values()} <= nameable
+        by_name = by_name and not hasattr(function, "__wrapped__")
+        return cls(name, parameters, hints, placement, tuple(fits.items()), tuple(rest.items()), by_name)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], origin: tuple[str, int]) -> dict[str, Any]:
         """Arguments by parameter name, defaults filled in.
@@ -91,6 +97,8 @@ class Signature:
 
     def call(self, function: Any, arguments: Mapping[str, Any]) -> Any:
         """The result of a function on arguments by parameter name."""
+        if self.by_name:
+            return function(**arguments)
         bound = inspect.BoundArguments(self.parameters, dict(arguments))
         return function(*bound.args, **bound.kwargs)
 

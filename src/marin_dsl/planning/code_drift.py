@@ -95,12 +95,19 @@ def _codes(roots: Iterable[Expression[Any]]) -> dict[bytes, bytes | None]:
     """What stands for the code as it is here, of each expression with all that is below it."""
     now: dict[bytes, bytes | None] = {}
     codes: dict[int, bytes | None] = {}  # by operator, for a graph has many calls of each
+    alone: dict[int, bytes | None] = {}  # the same with nothing below
     for found in walk(*roots):
         operator = id(found.operator)
         if operator not in codes:
             codes[operator] = None if isinstance(found.operator, Choice) else code_of(found)
         code = codes[operator]
-        now[found.key] = None if code is None else composed(code, [now[each.key] for each in found.references])
+        if found.references and code is not None:
+            code = composed(code, [now[each.key] for each in found.references])
+        elif code is not None:
+            if operator not in alone:
+                alone[operator] = composed(code, ())
+            code = alone[operator]
+        now[found.key] = code
     return now
 
 

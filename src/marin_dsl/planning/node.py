@@ -41,6 +41,7 @@ class Node:
         made_by: what stands for the code of the versioned operators that its value is made by (see `plan.code_drift`);
             None where that was not recorded.
         stands_for: why its value is that of another expression, if somebody said so (see `labels.same`).
+        missed: whether it was found out just now that its call has no result.
         volatile: whether its value was made from something that is asked for anew in each run.
         verifies: whether it has a result, and runs anew to be compared with that.
         continuation: the node whose outcome is its own, for one that goes on with another expression.
@@ -61,6 +62,7 @@ class Node:
     led: tuple[bytes, bool, bytes | None] | None = None
     made_by: bytes | None = None
     stands_for: dict[str, str] | None = None
+    missed: bool = False
     volatile: bool = False
     verifies: bool = False
     continuation: Node | None = None

@@ -93,6 +93,8 @@ class Resolution:
                     found.dependents.append(node)
             if node.waiting == 0:
                 self._undecided.append(node)
+            else:
+                node.missed = False  # until it is decided on, somebody else may come first
 
     def _needed(self, expression: Expression[Any]) -> list[Expression[Any]]:
         """What has to have an outcome before an expression can be decided on."""
@@ -122,6 +124,7 @@ class Resolution:
         call = node.expression.key
         record = self.store.result(call)
         if record is None:
+            node.missed = True
             node.led = (call, False, None) if self.store.recipe(call) is not None else None
             return False
         node.how, node.call, node.led = "hit", call, (call, False, None)
@@ -177,7 +180,7 @@ class Resolution:
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
         if node.impure:
             node.call, node.volatile = volatile_key(node.call, self.run), True
-        record = self.store.result(node.call)
+        record = None if node.missed else self.store.result(node.call)
         node.verifies = record is not None and drawn(node.call, self.run, self.sample)
         if record is not None and not node.verifies:
             node.how = "cutoff"

@@ -11,13 +11,8 @@ import attrs
 from marin_dsl.encoding import decode, leaves_of, parse_digest
 from marin_dsl.expression.keys import splice
 from marin_dsl.store.files import Files
-from marin_dsl.store.store import Store, StoredValue
-
-
-def place(kind: str, digest: bytes, suffix: str = "") -> str:
-    """The path of what is kept under a digest or a key."""
-    digits = digest.hex()
-    return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"
+from marin_dsl.store.store import Store
+from marin_dsl.store.values import StoredValue
 
 
 def values_in(record: Any) -> Iterator[StoredValue]:

@@ -56,8 +56,15 @@ class Files(Protocol):
         """The whole file in pieces, read as they are taken; None when there is none."""
         ...
 
-    def create(self, path: str, data: bytes) -> bool:
-        """Make a new file, whole; False (and no change) when one is there already."""
+    def create(self, path: str, data: bytes, *, same_as: str | None = None) -> bool:
+        """Make a new file, whole; False (and no change) when one is there already.
+
+        Args:
+            path: where.
+            data: its content.
+            same_as: another file, which was just made with this content: where files can have several names, this is
+                one more, and nothing is written twice.
+        """
         ...
 
     def replace(self, path: str, chunks: Iterable[Any]) -> None:
@@ -86,6 +93,10 @@ class Files(Protocol):
 
     def move(self, path: str, to: str) -> bool:
         """Make or replace a file with one that goes away, and counts as written now; False when there is none."""
+        ...
+
+    def sync(self, path: str) -> None:
+        """Have a file on the disk, so that it outlasts a power failure; nothing where it does so anyway."""
         ...
 
     def local(self, path: str) -> Path | None:
@@ -119,7 +130,8 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
 
 
 _PART = r"(?!\.\.?(?:/|\Z))[^/\\\0]+"
-_INSIDE = re.compile(f"{_PART}(?:/{_PART})*")
+is_inside = re.compile(f"{_PART}(?:/{_PART})*").fullmatch
+"""Whether a path is one below a store: a match, or None."""
 
 
 def checked(path: str) -> str:
@@ -128,9 +140,15 @@ def checked(path: str) -> str:
     Raises:
         ValueError: it is empty, absolute, or leads out of the store.
     """
-    if not _INSIDE.fullmatch(path):
+    if not is_inside(path):
         raise ValueError(f"{path!r} is no path below a store: join names by `/`, without `.`, `..` or a leading `/`")
     return path
+
+
+def place(kind: str, digest: bytes, suffix: str = "") -> str:
+    """The path of what is kept under a digest or a key."""
+    digits = digest.hex()
+    return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"
 
 
 _TEMPORARY = ".temporary-"

@@ -41,7 +41,7 @@ class GoogleFiles(RemoteFiles):
         self.root = f"{self.bucket}/{prefix}" if prefix else self.bucket
         self._bucket_seen = False
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, same_as: str | None = None) -> bool:
         # A reply can be lost and the request repeated: then what is in the way is our own, and carries this mark.
         mark, place = uuid.uuid4().hex, self._place(path)
         with self._complaining("write", path):

@@ -89,7 +89,8 @@ class Heartbeat:
 
     def reset(self) -> None:
         """Forget everything, as in a process that was forked: what its parent holds is not its own."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._held: set[Holding] = set()
         self._lasted: dict[bytes, float] = {}
         self._thread: threading.Thread | None = None
@@ -154,7 +155,7 @@ class Heartbeat:
         self._lasted[kind] = max(seconds, self._lasted.get(kind, 0.0) / 2)
 
     def _add(self, holding: Holding) -> None:
-        with self._changed:
+        with self._lock:
             self._held.add(holding)
             if self._thread is None:
                 self._thread = self._start()
@@ -162,7 +163,7 @@ class Heartbeat:
                 self._changed.notify()
 
     def _remove(self, holding: Holding) -> None:
-        with self._changed:
+        with self._lock:
             self._held.discard(holding)
         holding.close()
 

@@ -16,12 +16,16 @@ from marin_dsl.store.files import (
     Entry,
     StoreUnavailable,
     checked,
+    is_inside,
     temporary_name,
     unavailable,
     visible,
 )
 
 T = TypeVar("T")
+
+_SHORT, _LONG = 4 << 10, 1 << 20
+"""Bytes that are asked for first, and then."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -39,13 +43,14 @@ class LocalFiles:
         return self.root / checked(path)
 
     def _place(self, path: str) -> str:
-        return f"{self.url}/{checked(path)}"  # a `Path` would cost more than most operations with it
+        if not is_inside(path):
+            checked(path)
+        return f"{self.url}/{path}"  # a `Path` would cost more than most operations with it
 
     def read(self, path: str) -> bytes | None:
         place = self._place(path)
         try:
-            with open(place, "rb", buffering=0) as file:
-                return file.read()
+            return _read(place)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -63,12 +68,19 @@ class LocalFiles:
             while piece := stream.read(1 << 20):
                 yield piece
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, same_as: str | None = None) -> bool:
         place = self._place(path)
         try:
-            with contextlib.suppress(FileNotFoundError):
+            if same_as is not None:
+                other = self._place(same_as)
+                try:
+                    return _made_in(place.rpartition("/")[0], lambda: _link(other, place))
+                except FileNotFoundError:
+                    pass  # it was collected meanwhile
+            try:
                 return _create(place, data)
-            return _create(place, data)  # a collection has just removed the folder, which was empty
+            except FileNotFoundError:
+                return _create(place, data)  # a collection has just removed the folder, which was empty
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise StoreUnavailable(
@@ -142,12 +154,26 @@ class LocalFiles:
         with self._complaining("move", path):
             _make_folder(target.parent)
             try:
-                os.utime(source, follow_symlinks=False)
-                os.replace(source, target)
+                if os.lstat(source).st_nlink > 1:  # the time of its other name is not to change
+                    with _temporary(str(target), (_read(str(source)),)) as copy:
+                        os.replace(copy, target)
+                    source.unlink()
+                else:
+                    os.utime(source, follow_symlinks=False)
+                    os.replace(source, target)
             except FileNotFoundError:
                 return False
         self._tidy(source.parent)
         return True
+
+    def sync(self, path: str) -> None:
+        with self._complaining("write", path):
+            place = self._at(path)
+            for each in (place, *place.parents):  # the file, then its name, and those of the folders above it
+                with contextlib.suppress(FileNotFoundError):  # a collection is at work: it is in the trash by now
+                    _sync(each)
+                if each == self.root:
+                    return
 
     def _tidy(self, folder: Path) -> None:
         """Remove folders that are empty now; those that many share stay, for somebody may be writing into them."""
@@ -168,17 +194,39 @@ class LocalFiles:
             raise unavailable(self.url, path, doing, error) from error
 
 
+def _read(place: str) -> bytes:
+    """The content of a file; most are short, and a file object would cost more than reading one."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = [os.read(descriptor, _SHORT)]
+        while found[-1]:
+            found.append(os.read(descriptor, _LONG))
+        return found[0] if len(found) == 2 else b"".join(found)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _create(place: str, data: bytes) -> bool:
     """Make a file with the content, unless there is one."""
-    folder = os.path.dirname(place)
-    descriptor = _opened_in(folder, lambda: _open_nameless(folder))
+    folder = place.rpartition("/")[0]
+    descriptor = _made_in(folder, lambda: _open_nameless(folder))
     if descriptor is None:
         with _temporary(place, (data,)) as temporary:
             return _link(temporary, place)
-    with open(descriptor, "wb", buffering=0) as stream:
-        _write_all(stream, data)
+    try:
+        _write_all(descriptor, data)
         # A file without a name gets its first one from the place where the system shows open files.
         return _link(f"/proc/self/fd/{descriptor}", place)
+    finally:
+        os.close(descriptor)
 
 
 def _link(source: str, place: str) -> bool:
@@ -223,10 +271,12 @@ def _temporary(place: str, chunks: Iterable[Any]) -> Iterator[str]:
     folder = os.path.dirname(place)
     temporary = f"{folder}/{temporary_name()}"
     try:
-        descriptor = _opened_in(folder, lambda: _open_new(temporary))
-        with open(descriptor, "wb", buffering=0) as stream:
+        descriptor = _made_in(folder, lambda: _open_new(temporary))
+        try:
             for chunk in chunks:
-                _write_all(stream, chunk)
+                _write_all(descriptor, chunk)
+        finally:
+            os.close(descriptor)
         yield temporary
     finally:
         with contextlib.suppress(OSError):  # what went wrong before is what matters; the name is hidden anyway
@@ -244,16 +294,17 @@ def _open_new(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def _opened_in(folder: str, open_file: Callable[[], T]) -> T:
-    """What `open_file` opens in a folder, which is made if it is not there."""
+def _made_in(folder: str, make: Callable[[], T]) -> T:
+    """What `make` makes in a folder, which is made if it is not there."""
     for _ in range(3):  # a garbage collection may just be tidying up
-        with contextlib.suppress(FileNotFoundError):
-            return open_file()
-        _make_folder(Path(folder))
-    return open_file()
+        try:
+            return make()
+        except FileNotFoundError:
+            _make_folder(Path(folder))
+    return make()
 
 
-def _write_all(stream: Any, chunk: Any) -> None:
-    rest = memoryview(chunk)
+def _write_all(descriptor: int, chunk: Any) -> None:
+    rest = memoryview(chunk).cast("B")
     while rest:
-        rest = rest[stream.write(rest) :]
+        rest = rest[os.write(descriptor, rest) :]

@@ -110,7 +110,7 @@ class RemoteFiles:
                 piece = bytes(self.fs.cat_file(self._place(path), start=start, end=min(start + PIECE, size)))
             yield piece
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, same_as: str | None = None) -> bool:
         with self._complaining("write", path):
             return self._registered.create(self.fs, self._place(path), data)
 
@@ -169,6 +169,9 @@ class RemoteFiles:
             return False
         self.remove(path)
         return True
+
+    def sync(self, path: str) -> None:
+        """What is written there is as safe as it will ever be."""
 
     def local(self, path: str) -> Path | None:
         return None

@@ -84,7 +84,7 @@ class Context:
         self,
         call: bytes,
         *,
-        scratch_root: Path | None = None,
+        scratch_root: Path | str | None = None,
         report: Callable[[str, Any], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
         redact: Callable[[str], str] | None = None,
@@ -112,7 +112,8 @@ class Context:
         if self._closed:
             raise TimedOut("the worker has let go of this call, so there is no scratch folder for it any more")
         if self._scratch_root is not None:
-            for place in (self._scratch_root.parent, self._scratch_root):
+            root = Path(self._scratch_root)
+            for place in (root.parent, root):
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="marin-", dir=self._scratch_root))
         # Outside of an evaluation nobody closes the context: then it is removed when the process ends.
@@ -132,7 +133,7 @@ class Context:
             return self.gang._shared
         if self._scratch_root is None:
             return self.scratch
-        return self._held.enter_context(kept_folder(self._scratch_root))
+        return self._held.enter_context(kept_folder(Path(self._scratch_root)))
 
     def log(self, text: str) -> None:
         """Say something: it is shown while running, and the last lines are kept with the result or the failure."""

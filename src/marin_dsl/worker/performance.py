@@ -57,7 +57,7 @@ class Performance:
 
 
 def context_of(
-    task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Path | None, gang: Gang | None = None
+    task: Task, emit: Emit, redaction: Redaction, *, scratch_root: Path | str | None, gang: Gang | None = None
 ) -> Context:
     """What the operator of a task sees of its execution."""
     call = format_digest(task.call)

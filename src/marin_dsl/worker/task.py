@@ -38,6 +38,7 @@ class Task:
         abandoned: the lease of somebody who is to be taken over from.
         asked: how often it was handed out before, and somebody else was working on it.
         verifies: run it although it has a result, to compare.
+        structure: that of its expression, to be recorded with its result; None when it is recorded already.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Task:
     abandoned: Sighting | None = None
     asked: int = 0
     verifies: bool = False
+    structure: dict[str, Any] | None = None
 
     @property
     def attempt(self) -> int:

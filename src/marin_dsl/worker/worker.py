@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import socket
 import threading
@@ -27,6 +28,9 @@ from marin_dsl.worker.performance import Performance, context_of, described, per
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import Answer, Emit, Task
 from marin_dsl.worker.timing import perform_in_time
+
+LASTING = 1.0
+"""Seconds: the result of a call that took longer is on the disk when it is told; that takes some hundredths more."""
 
 
 def execute(task: Task, emit: Emit) -> Answer:
@@ -65,7 +69,7 @@ def _execute(task: Task, emit: Emit) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
-    scratch_root = task.store.files.local(f"scratch/{task.call.hex()}")
+    scratch_root = None if task.store.scratch is None else f"{task.store.scratch}/{task.call.hex()}"
     over = False
     try:
         answer = _recorded(task, _performed(task, emit, scratch_root), started)
@@ -73,18 +77,18 @@ def _execute(task: Task, emit: Emit) -> Answer:
         return answer
     finally:
         if scratch_root is not None and not _removed_empty(scratch_root) and over:
-            forget(scratch_root)
+            forget(Path(scratch_root))
             _removed_empty(scratch_root)
 
 
-def _performed(task: Task, emit: Emit, scratch_root: Path | None) -> Performance:
-    """Run the operator, where and how its annotations say."""
+def _performed(task: Task, emit: Emit, place: str | None) -> Performance:
+    """Run the operator, where and how its annotations say; its scratch folders are to be made in a place."""
     redaction = Redaction()
     if task.annotations.hosts > 1:
-        return perform_gang(task, emit, redaction, scratch_root=scratch_root)
+        return perform_gang(task, emit, redaction, scratch_root=None if place is None else Path(place))
     if task.annotations.isolate:
-        return perform_isolated(task, emit, redaction, scratch_root=scratch_root)
-    current = context_of(task, emit, redaction, scratch_root=scratch_root)
+        return perform_isolated(task, emit, redaction, scratch_root=None if place is None else Path(place))
+    current = context_of(task, emit, redaction, scratch_root=place)
     with entered(current):
         if task.annotations.limit is not None:
             return perform_in_time(task, current, redaction)
@@ -113,7 +117,9 @@ def _recorded(task: Task, performance: Performance, started: float) -> Answer:
     if performance.stored is None:
         return Answer(None, None, True, seconds, performance.continued, record)
     record["value"] = performance.stored.as_record()
-    visible = task.store.commit(task.call, record)
+    visible = task.store.commit(task.call, record, structure=task.structure, lasting=seconds >= LASTING)
+    if visible["value"] is record["value"]:
+        return Answer(performance.stored, None, True, seconds)
     differs = visible["value"]["digest"] != record["value"]["digest"]
     conflict = f"the value {short_digest(record['value']['digest'])}" if differs else None
     return Answer(StoredValue.from_record(visible["value"]), None, True, seconds, conflict=conflict)
@@ -169,10 +175,18 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
 
 
 def _moment(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="microseconds")
+    date, zone = _second(int(seconds))
+    return f"{date}.{int(seconds % 1 * 1e6):06d}{zone}"
 
 
-def _removed_empty(folder: Path) -> bool:
+@functools.lru_cache(16)
+def _second(seconds: int) -> tuple[str, str]:
+    """A second by the calendar, and the zone that it is meant in; many short calls begin and end in one."""
+    text = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone().isoformat(timespec="seconds")
+    return text[:19], text[19:]
+
+
+def _removed_empty(folder: str) -> bool:
     """Remove a folder if it is empty; whether nothing is left of it, as when it was never made."""
     try:
         os.rmdir(folder)

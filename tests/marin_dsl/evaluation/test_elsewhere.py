@@ -160,7 +160,12 @@ def test_without_leases_nobody_waits(tmp_path, monkeypatch):
     monkeypatch.setenv("MARIN_LEASE_SECONDS", "0")
     created = []
     create = type(store.files).create
-    monkeypatch.setattr(type(store.files), "create", lambda *given: created.append(given[1]) or create(*given))
+
+    def noted(files, path, data, **named):
+        created.append(path)
+        return create(files, path, data, **named)
+
+    monkeypatch.setattr(type(store.files), "create", noted)
     assert evaluate(once(str(log)), store=store, debug=True).value == 7
     assert [path for path in created if path.startswith("leases/")] == []
 

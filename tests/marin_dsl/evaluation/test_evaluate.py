@@ -31,6 +31,7 @@ from marin_dsl import (
 )
 from marin_dsl.labels import LabelConflict
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.worker import worker
 from tests.marin_dsl.runs import Watcher
 
 
@@ -451,3 +452,14 @@ def test_what_failed_under_a_committed_root_is_tried_again_unless_failures_are_k
     outcome, healed = run(root, store=store)
     assert (outcome.value, healed.ran) == (2, 2)
     assert run(root, store=store)[1].ran == 0
+
+
+def test_results_that_took_a_while_are_on_the_disk_before_they_are_told(store, monkeypatch):
+    synced, commit = [], Store.commit
+    monkeypatch.setattr(
+        Store, "commit", lambda *given, lasting, **named: synced.append(lasting) or commit(*given, **named)
+    )
+    run(corpus("a"), store=store)
+    monkeypatch.setattr(worker, "LASTING", 0.0)
+    run(corpus("b"), store=store)
+    assert synced == [False, True]

@@ -103,12 +103,22 @@ def test_a_run_that_serves_everything_writes_no_log(tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
+class Writing:
+    """The module `os` with another way to write; the files of the store are written as ever."""
+
+    def __init__(self, write):
+        self.write = write
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+
 def test_a_log_that_cannot_be_written_stops_no_run(tmp_path, monkeypatch):
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marin_dsl.evaluation.event_log.os.write", full)
+        patch.setattr(event_log, "os", Writing(full))
         assert evaluate(double(double(1)), store=tmp_path, debug=True).value == 4
     store = Store(tmp_path)
     assert event_log.lines(store, run_id(store)) == []
@@ -118,10 +128,10 @@ def test_a_segment_that_cannot_be_written_stops_no_run(monkeypatch):
     store = Store("memory://no-segments")
     create = store.files.create
 
-    def refuse(path: str, data: bytes) -> bool:
+    def refuse(path: str, data: bytes, **named) -> bool:
         if "/events/" in path:
             raise StoreUnavailable("the network is gone")
-        return create(path, data)
+        return create(path, data, **named)
 
     monkeypatch.setattr(store.files, "create", refuse)
     assert evaluate(double(double(1)), store=store, debug=True).value == 4
@@ -129,9 +139,8 @@ def test_a_segment_that_cannot_be_written_stops_no_run(monkeypatch):
 
 
 def test_a_half_written_line_ends_the_log(tmp_path, monkeypatch):
-    write = os.write
     with monkeypatch.context() as patch:
-        patch.setattr("marin_dsl.evaluation.event_log.os.write", lambda file, data: write(file, data[: len(data) // 2]))
+        patch.setattr(event_log, "os", Writing(lambda file, data: os.write(file, data[: len(data) // 2])))
         evaluate(double(1), store=tmp_path, debug=True)
     store = Store(tmp_path)
     assert len(event_log.lines(store, run_id(store))) == 1

@@ -14,7 +14,7 @@ import pytest
 from marin_dsl import Directory
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.store import ContentDamaged, Store, StoreUnavailable, google, remote
-from marin_dsl.store import store as store_module
+from marin_dsl.store import blobs as blobs_module
 
 CHOOSE = "choose another store with --store or MARIN_STORE"
 
@@ -40,7 +40,7 @@ def small_pieces(monkeypatch):
     """Pieces of 1 kB instead of 16 MB."""
     for module in (google, remote):
         monkeypatch.setattr(module, "PIECE", 1000)
-    monkeypatch.setattr(store_module, "IN_MEMORY_LIMIT", 3000)
+    monkeypatch.setattr(blobs_module, "IN_MEMORY_LIMIT", 3000)
 
 
 RACER = """

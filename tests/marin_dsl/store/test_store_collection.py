@@ -350,7 +350,7 @@ def test_what_changed_since_it_was_found_to_be_garbage_stays(local):
 
 
 def test_a_store_that_can_only_be_read_still_serves_from_the_trash(local, monkeypatch):
-    def refused(*given):
+    def refused(*given, **named):
         raise StoreUnavailable("read-only")
 
     [outcome] = run(local, 1)

@@ -203,11 +203,11 @@ def stop_after(patch, store, count):
     for name in ("create", "replace"):
         operation = getattr(store.files, name)
 
-        def stopped(*given, operation=operation):
+        def stopped(*given, operation=operation, **named):
             state["count"] += 1
             if state["count"] > count:
                 raise Stopped
-            return operation(*given)
+            return operation(*given, **named)
 
         patch.setattr(store.files, name, stopped)
 

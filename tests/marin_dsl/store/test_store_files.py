@@ -35,6 +35,33 @@ def test_creating_leaves_what_is_there(files):
     assert files.read("a/b") == b"one"
 
 
+def test_a_file_with_the_content_of_another_one_stays_when_that_goes(files):
+    files.create("a/b", b"one")
+    assert files.create("c/d", b"one", same_as="a/b") is True
+    assert files.create("c/d", b"one", same_as="a/b") is False
+    assert files.create("c/e", b"one", same_as="a/b") is True
+    files.replace("a/b", [b"two"])
+    assert [files.read(path) for path in ("a/b", "c/d", "c/e")] == [b"two", b"one", b"one"]
+    files.remove("c/d")
+    assert files.read("c/e") == b"one"
+    assert files.create("c/d", b"one", same_as="gone") is True
+    assert files.read("c/d") == b"one"
+
+
+def test_on_the_local_disk_one_content_is_kept_once_and_each_name_has_its_own_time(tmp_path):
+    files = Store(tmp_path).files
+    files.create("results/b", b"one")
+    files.create("recipes/b", b"one", same_as="results/b")
+    assert os.stat(tmp_path / "results/b").st_ino == os.stat(tmp_path / "recipes/b").st_ino
+    os.utime(tmp_path / "recipes/b", (1e9, 1e9))
+    assert files.move("results/b", "trash/results/b") is True
+    assert files.read("results/b") is None
+    assert files.read("trash/results/b") == files.read("recipes/b") == b"one"
+    assert files.modified("recipes/b") == 1e9
+    assert files.modified("trash/results/b") > 1.7e9
+    assert files.names("trash/results") == ["b"]
+
+
 def test_replacing_takes_the_place_of_what_is_there(files):
     files.create("a/b", b"one")
     files.replace("a/b", [b"t", memoryview(b"wo"), b""])
@@ -224,11 +251,11 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_nothing(local, monk
     full = iter([None, None, OSError(errno.ENOSPC, "full")])
     write = module._write_all
 
-    def fill(stream, chunk):
+    def fill(descriptor, chunk):
         if (error := next(full)) is not None:
-            stream.write(memoryview(chunk)[:10])
+            os.write(descriptor, memoryview(chunk)[:10])
             raise error
-        write(stream, chunk)
+        write(descriptor, chunk)
 
     monkeypatch.setattr(module, "_write_all", fill)
     with pytest.raises(StoreUnavailable, match=r"cannot write blobs/.*the disk is full: free some space"):
@@ -236,18 +263,14 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_nothing(local, monk
     assert _everything(local.files.root) == []
 
 
-def test_short_writes_are_continued(local):
-    class Slow:
-        def __init__(self):
-            self.taken = b""
-
-        def write(self, data):
-            self.taken += bytes(data[:3])
-            return min(3, len(data))
-
-    stream = Slow()
-    module._write_all(stream, b"0123456789")
-    assert stream.taken == b"0123456789"
+def test_short_writes_are_continued(local, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, memoryview(data)[:3]))
+    local.files.create("a", b"0123456789")
+    local.files.replace("b", [b"0123456789", memoryview(b"abcde"), b""])
+    monkeypatch.undo()
+    assert local.files.read("a") == b"0123456789"
+    assert local.files.read("b") == b"0123456789abcde"
 
 
 def test_a_file_system_without_hard_links_is_said_to_be_one(local, monkeypatch):

@@ -1,6 +1,8 @@
 """Values, results, failures, logs and recipes of a store."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ import pytest
 from marin_dsl import Directory, File
 from marin_dsl.encoding import Leaf, LeafMissing, encode_with_leaves, format_digest
 from marin_dsl.store import ContentDamaged, Store, StoredValue, StoreUnavailable
+from marin_dsl.store.blobs import INLINE_LIMIT
 from marin_dsl.store.records import SCHEMA, write_record
-from marin_dsl.store.store import INLINE_LIMIT
 from marin_dsl.testing import same
 
 CALL = bytes(range(32))
@@ -118,6 +120,68 @@ def test_the_first_commit_of_a_call_stays_and_a_different_second_one_is_recorded
     assert store.result(CALL) == first
     assert store.files.names(f"conflicts/{CALL.hex()}") == ["000001.json"]
     assert store.last(f"conflicts/{CALL.hex()}") == {**second, "number": 1}
+
+
+def test_a_result_and_the_expression_that_it_belongs_to_can_be_one_record(store):
+    visible = store.commit(CALL, record_of(store, 1), structure={"operator": "f"})
+    assert store.recipe(CALL) == store.result(CALL) == visible
+    assert visible["operator"] == "f"
+    assert store.commit(CALL, record_of(store, 2), structure={"operator": "g"}) == visible
+    assert store.recipe(CALL) == visible
+
+
+def test_the_record_of_an_expression_that_is_there_stays_when_its_result_comes(store):
+    store.put_recipe(CALL, {"operator": "f"})
+    store.commit(CALL, record_of(store, 1), structure={"operator": "f"})
+    assert store.recipe(CALL) == {"operator": "f"}
+    assert store.result(CALL)["operator"] == "f"
+
+
+@pytest.fixture
+def synced(local, monkeypatch):
+    """Paths below a local store that were brought to the disk, in order, each with whether the result was visible."""
+    seen, fsync = [], os.fsync
+
+    def noted(descriptor):
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        seen.append((os.path.relpath(place, local.files.root), local.files.size(PATH) is not None))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return seen
+
+
+def test_what_is_to_last_is_on_the_disk_first_the_value_then_the_result_that_names_it(local, synced):
+    record = record_of(local, ["x" * 3000, np.arange(100_000.0)])
+    assert local.commit(CALL, record, lasting=True) == record
+    blobs_of_value = [path for path, _ in synced if path.startswith("blobs/") and len(path) > 60]
+    assert sorted(blobs_of_value) == sorted(blobs(local))
+    assert [path for path, visible in synced if not visible and path.startswith(("results", "recipes"))] == []
+    assert [path for path, visible in synced if visible] == [PATH, "results/00", "results", "."]
+    del synced[:]
+    assert local.commit(CALL, record, lasting=True) == record
+    assert [path for path, _ in synced if path.startswith("results")] == [PATH, "results/00", "results"]
+
+
+def test_what_is_made_anew_at_once_does_not_wait_for_the_disk(local, synced):
+    local.commit(CALL, record_of(local, np.arange(100_000.0)))
+    assert synced == []
+
+
+def test_a_store_elsewhere_takes_what_is_to_last(store):
+    record = record_of(store, "x" * 3000)
+    assert store.commit(CALL, record, lasting=True) == record
+    assert store.result(CALL) == record
+
+
+def test_a_disk_that_cannot_keep_a_result_is_complained_about(local, monkeypatch):
+    def broken(descriptor):
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StoreUnavailable, match=r"cannot write blobs/.*OSError: no; see whether the place is mounted"):
+        local.commit(CALL, record_of(local, "x" * 3000), lasting=True)
+    assert local.result(CALL) is None
 
 
 def test_an_equal_second_commit_is_no_conflict(store):
