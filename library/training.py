@@ -13,6 +13,7 @@ from marin_models import (
     Mixture,
     MixtureOfExpertsConfig,
     OptimizerConfig,
+    RotaryScaling,
     Timing,
     TrainingConfig,
     TransformerConfig,
@@ -24,7 +25,7 @@ from marin_models import train as train_model
 
 CHECKPOINT_SECONDS = 60.0  # what a killed run loses at most, about
 
-for _config in (MixtureOfExpertsConfig, TransformerConfig, OptimizerConfig, TrainingConfig):
+for _config in (MixtureOfExpertsConfig, RotaryScaling, TransformerConfig, OptimizerConfig, TrainingConfig):
     encodable(name=f"marin:{_config.__name__}")(_config)
 
 

@@ -13,6 +13,7 @@ from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.optimizers import OptimizerConfig, OptimizerKind
 from marin_models.parameters import flatten, unflatten
 from marin_models.query_key_clip import clip_queries_and_keys
+from marin_models.rotary_scaling import RotaryScaling
 from marin_models.sizes import SIZES, Size, size
 from marin_models.stopping import Stops
 from marin_models.training import Curve, Evaluations, Timing, Trained, TrainingConfig, train
@@ -33,6 +34,7 @@ __all__ = [
     "MixtureOfExpertsConfig",
     "OptimizerConfig",
     "OptimizerKind",
+    "RotaryScaling",
     "Size",
     "Stops",
     "Throughput",

@@ -1,5 +1,7 @@
 """Continuing prompts."""
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -8,13 +10,16 @@ import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Integer, Key
 
+from marin_kernels.expert_parallel import ExpertParallelImplementation
 from marin_models.key_value_cache import Caches, capacity_of, empty_caches, enlarged, extend
+from marin_models.mesh import BATCH, axis_sizes, per_shard, put, spec
 from marin_models.parameters import unflatten
 from marin_models.sampling import sample
 from marin_models.stopping import Stop, Stops, first_stop
-from marin_models.transformer import Transformer
+from marin_models.transformer import Transformer, check_mesh
 from marin_models.transformer_config import TransformerConfig
 
 Prompt = Sequence[int] | Integer[np.ndarray, " _"]
@@ -48,10 +53,11 @@ def generate(
     top_p: float = 1.0,
     seed: int = 0,
     bias: Bias = None,
+    mesh: Mesh | None = None,
 ) -> Int[np.ndarray, " count"]:
     """The ``count`` tokens that the model puts after one prompt; arguments and errors as for `generate_batch`."""
     choice = {"temperature": temperature, "top_p": top_p, "seed": seed}
-    return generate_batch(model_config, parameters, [prompt], count, **choice, bias=bias)[0].tokens
+    return generate_batch(model_config, parameters, [prompt], count, **choice, bias=bias, mesh=mesh)[0].tokens
 
 
 def generate_batch(
@@ -65,11 +71,11 @@ def generate_batch(
     seed: int = 0,
     bias: Bias = None,
     stops: Stops | None = None,
+    mesh: Mesh | None = None,
 ) -> list[Continuation]:
     """What the model puts after each of several prompts.
 
-    Each token is read once: keys and values of what was read are kept. It all happens on one device, and experts drop
-    no token.
+    Each token is read once: keys and values of what was read are kept. Experts drop no token.
 
     Args:
         model_config: the model's shape.
@@ -81,28 +87,55 @@ def generate_batch(
         seed: of the samples; prompt ``i`` of a batch draws as it would alone with ``seed + i``.
         bias: the balancing bias of each router; None: zeros.
         stops: what else ends a continuation.
+        mesh: devices of this process (see `marin_models.make_mesh`) that hold the parameters in pieces and split the
+            prompts between them, of which they get the same number each: rows that are thrown away fill up the rest.
+            Where it splits experts, tokens travel as the config says, or by ``"ring"`` if it says ``"local"``. None:
+            one device.
 
     Returns:
         The continuations, in the order of the prompts. A longer count with the same arguments begins with a shorter
         one; a continuation with stops begins the one without.
 
     Raises:
-        ValueError: a prompt is empty or outside the vocabulary, or a number is out of its range.
+        ValueError: a prompt is empty or outside the vocabulary, a number is out of its range, or the mesh cannot split
+            the model or has devices of other processes.
     """
     prompts = [np.asarray(prompt, np.int32) for prompt in prompts]
     _check(model_config, prompts, count, temperature, top_p)
     if not prompts or not count:
         return [Continuation(np.zeros(0, np.int32), None) for _ in prompts]
-    model = unflatten(dropless(model_config), parameters)
-    choice = _Choice(jnp.float32(temperature), jnp.float32(top_p), _keys(seed, len(prompts)))
-    return _continued(model, prompts, count, choice, stops or Stops(), None if bias is None else jnp.asarray(bias))
+    _check_local(mesh)
+    model = unflatten(dropless(model_config, mesh), parameters, mesh)
+    with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
+        check_mesh(model_config, batch=_rows_together())
+        filled = prompts + prompts[:1] * (-len(prompts) % _rows_together())
+        choice = _Choice(jnp.float32(temperature), jnp.float32(top_p), _keys(seed, len(filled)))
+        bias = None if bias is None else jnp.asarray(bias)
+        return _continued(model, filled, len(prompts), count, choice, stops or Stops(), bias)
 
 
-def dropless(config: TransformerConfig) -> TransformerConfig:
-    """The config with routed experts that run on one device and drop no token; the same parameters belong to it."""
+def dropless(config: TransformerConfig, mesh: Mesh | None = None) -> TransformerConfig:
+    """The config with routed experts that drop no token, and run on the mesh; the same parameters belong to it."""
     if config.mixture is None:
         return config
-    return attrs.evolve(config, mixture=attrs.evolve(config.mixture, implementation="local", capacity_factor=None))
+    chosen: ExpertParallelImplementation = "local"
+    if mesh is not None and mesh.shape.get("expert", 1) > 1:
+        chosen = "ring" if config.mixture.implementation in ("local", "grouped_gpu") else config.mixture.implementation
+    return attrs.evolve(config, mixture=attrs.evolve(config.mixture, implementation=chosen, capacity_factor=None))
+
+
+def _check_local(mesh: Mesh | None) -> None:
+    others = set() if mesh is None else {device.process_index for device in mesh.devices.flat} - {jax.process_index()}
+    if others:
+        raise ValueError(
+            f"generate: the mesh has devices of {len(others)} other processes; give one of this process alone, such as "
+            "make_mesh(jax.local_devices(), ...), and each process its own prompts"
+        )
+
+
+def _rows_together() -> int:
+    """The rows of a batch are a multiple of this on the mesh in force."""
+    return math.prod(axis_sizes().get(axis, 1) for axis in BATCH)
 
 
 class _Choice(NamedTuple):
@@ -128,22 +161,28 @@ class _State(NamedTuple):
 
 
 def _continued(
-    model: Transformer, prompts: list[np.ndarray], count: int, choice: _Choice, stops: Stops, bias: Bias
+    model: Transformer,
+    prompts: list[np.ndarray],
+    wanted: int,
+    count: int,
+    choice: _Choice,
+    stops: Stops,
+    bias: Bias,
 ) -> list[Continuation]:
-    """Generate stride after stride until every row met a stop or has its tokens.
+    """Generate stride after stride until each of the first ``wanted`` rows met a stop or has its tokens.
 
     The cache grows when the longest text needs it, whatever the count: the same tokens come from the same programs.
     """
     longest = max(map(len, prompts))
     state = _read_prompts(model, *_padded(prompts, _cache_size(longest + 1)), bias)
-    tokens, done = np.zeros((len(prompts), 0), np.int32), [None] * len(prompts)
+    tokens, done = np.zeros((wanted, 0), np.int32), [None] * wanted
     while tokens.shape[1] < count and None in done:
         made = tokens.shape[1]
         if longest + made == capacity_of(state.caches):
             state = state._replace(caches=enlarged(state.caches, 2 * (longest + made)))
         steps = min(STRIDE, count - made, capacity_of(state.caches) - longest - made)
         state, new = _generate(model, state, choice, made, steps, bias)
-        tokens = np.concatenate([tokens, np.asarray(new)[:, :steps]], axis=1)
+        tokens = np.concatenate([tokens, np.asarray(new)[:wanted, :steps]], axis=1)
         done = [end or first_stop(row, stops, searched=made) for end, row in zip(done, tokens, strict=True)]
     ends = (end or (count, None) for end in done)
     return [Continuation(row[:length], stop) for row, (length, stop) in zip(tokens, ends, strict=True)]
@@ -184,7 +223,7 @@ def _padded(prompts: list[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _logits(model: Transformer, hidden: Float[Array, "batch width"]) -> Float[Array, "batch vocabulary"]:
-    return jnp.matmul(hidden, model.head, preferred_element_type=jnp.float32)
+    return put(jnp.matmul(hidden, model.head, preferred_element_type=jnp.float32), BATCH, None)
 
 
 @jax.jit
@@ -196,7 +235,9 @@ def _read_prompts(
 ) -> _State:
     """The state after the prompts, in a cache of as many slots as the padded prompts have."""
     batch, size = tokens.shape
+    tokens, lengths = put(jnp.asarray(tokens), BATCH, None), put(jnp.asarray(lengths), BATCH)
     piece = min(PIECE, size)
+    place = per_shard(_place, (spec(BATCH, None, None), spec(BATCH)), spec(BATCH, None))
 
     def read(carried: tuple[Caches, Array], begin: Array) -> tuple[tuple[Caches, Array], None]:
         caches, last = carried
@@ -204,12 +245,17 @@ def _read_prompts(
         valid = begin + jnp.arange(piece) < lengths[:, None]
         hidden, caches = extend(model, caches, some, jnp.full(batch, begin), bias=bias, valid=valid)
         offset = lengths - 1 - begin
-        own = jnp.take_along_axis(hidden, jnp.clip(offset, 0, piece - 1)[:, None, None], axis=1)[:, 0]
+        own = place(hidden, jnp.clip(offset, 0, piece - 1))
         return (caches, jnp.where(((offset >= 0) & (offset < piece))[:, None], own, last)), None
 
-    start = (empty_caches(model, batch, size), jnp.zeros((batch, model.config.width), model.config.dtype))
-    (caches, last), _ = jax.lax.scan(read, start, jnp.arange(0, size, piece))
-    return _State(caches, jnp.asarray(lengths), _logits(model, last))
+    nothing = put(jnp.zeros((batch, model.config.width), model.config.dtype), BATCH, None)
+    (caches, last), _ = jax.lax.scan(read, (empty_caches(model, batch, size), nothing), jnp.arange(0, size, piece))
+    return _State(caches, lengths, _logits(model, last))
+
+
+def _place(hidden: Float[Array, "batch length width"], index: Int[Array, " batch"]) -> Float[Array, "batch width"]:
+    """One position of each row."""
+    return jnp.take_along_axis(hidden, index[:, None, None], axis=1)[:, 0]
 
 
 @partial(jax.jit, donate_argnames="state")
@@ -217,12 +263,22 @@ def _generate(
     model: Transformer, state: _State, choice: _Choice, made: int | Array, steps: int | Array, bias: Bias
 ) -> tuple[_State, Int[Array, "batch stride"]]:
     """``steps`` more tokens of each row, of which ``made`` have been generated before; at most `STRIDE`."""
+    rows, whole = spec(BATCH), spec()
+    draw = per_shard(_drawn, (spec(BATCH, None), _Choice(whole, whole, rows), whole), rows)
+    choice = choice._replace(keys=put(choice.keys, BATCH))
 
     def put_next(step: Array, carried: tuple[_State, Array]) -> tuple[_State, Array]:
         state, tokens = carried
-        keys = jax.vmap(jax.random.fold_in, (0, None))(choice.keys, made + step)
-        token = jax.vmap(sample, (0, None, None, 0))(state.logits, choice.temperature, choice.top_p, keys)
+        token = draw(state.logits, choice, made + step)
         hidden, caches = extend(model, state.caches, token[:, None], state.lengths, bias=bias)
-        return _State(caches, state.lengths + 1, _logits(model, hidden[:, 0])), tokens.at[:, step].set(token)
+        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, None], step, axis=1)
+        return _State(caches, state.lengths + 1, _logits(model, hidden[:, 0])), tokens
 
-    return jax.lax.fori_loop(0, steps, put_next, (state, jnp.zeros((state.logits.shape[0], STRIDE), jnp.int32)))
+    tokens = put(jnp.zeros((state.logits.shape[0], STRIDE), jnp.int32), BATCH, None)
+    return jax.lax.fori_loop(0, steps, put_next, (state, tokens))
+
+
+def _drawn(logits: Float[Array, "batch vocabulary"], choice: _Choice, number: Int[Array, ""]) -> Int[Array, " batch"]:
+    """The token of this number of each row."""
+    keys = jax.vmap(jax.random.fold_in, (0, None))(choice.keys, number)
+    return jax.vmap(sample, (0, None, None, 0))(logits, choice.temperature, choice.top_p, keys)

@@ -1,5 +1,6 @@
 """Keys and values of tokens already read, so that the next token costs one step and not the whole text."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from marin_models.mesh import BATCH, looked_up, per_shard, put, spec
 from marin_models.rotary import RotaryTable, rotary_table
 from marin_models.stack import through_layers
 from marin_models.transformer import Transformer
@@ -32,11 +34,12 @@ Caches = tuple[KeyValueCache, ...]
 
 
 def empty_caches(model: Transformer, batch: int, capacity: int) -> Caches:
-    """Room for ``capacity`` tokens in each of ``batch`` rows, in the dtype of activations."""
+    """Room for ``capacity`` tokens in each of ``batch`` rows, in the dtype of activations, split as a mesh says."""
     config = model.config
     shape = (batch, capacity, config.key_value_heads, config.head_size)
     zeros = (jnp.zeros((len(windows), *shape), config.dtype) for _, windows in model.stacks)
-    return tuple(KeyValueCache(one, one) for one in zeros)
+    split = (put(one, None, BATCH, None, "model", None) for one in zeros)
+    return tuple(KeyValueCache(one, one) for one in split)
 
 
 def capacity_of(caches: Caches) -> int:
@@ -73,20 +76,25 @@ def extend(
         Final normalized hidden states, equal to those that `Transformer.hidden` gives at these positions of the whole
         text, and the caches with the tokens in them.
     """
-    config = model.config
+    config, heads = model.config, spec(BATCH, None, "model", None)
+    start = put(start, BATCH)
     positions = start[:, None] + jnp.arange(tokens.shape[1])
-    table = rotary_table(capacity_of(caches), config.rotated_size, config.rope_theta)
-    table = RotaryTable(table.cosine[positions], table.sine[positions])
+    valid = None if valid is None else put(valid, BATCH, None)
+    table = rotary_table(capacity_of(caches), config.rotated_size, config.rope_theta, config.rotary_scaling)
+    table = RotaryTable(*(looked_up(part, positions) for part in table))
+    write = per_shard(_written, (heads, heads, spec(BATCH)), heads)
 
     def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, KeyValueCache]:
         block, cache, bias = stacked
         entering = block.attention_norm(x)
         query, key, value = block.attention.project(entering, table)
-        cache = KeyValueCache(_written(cache.keys, key, start), _written(cache.values, value, start))
-        attended = cached_attention(query, cache, positions, window=window)
+        cache = KeyValueCache(write(cache.keys, key, start), write(cache.values, value, start))
+        attend = functools.partial(cached_attention, window=window)
+        arguments = (heads, KeyValueCache(heads, heads), spec(BATCH, None))
+        attended = per_shard(attend, arguments, heads)(query, cache, positions)
         return block.feed(x + block.attention.combine(entering, attended), bias, valid)[0], cache
 
-    x = jnp.take(model.embedding, tokens, axis=0).astype(config.dtype)
+    x = model.embedded(tokens)
     written = []
     for (blocks, windows), cache in zip(model.stacks, caches, strict=True):
         stacked = blocks, cache, bias if blocks is model.blocks else None

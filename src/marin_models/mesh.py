@@ -81,6 +81,14 @@ def put(x: Array, *axes: Axis) -> Array:
     return jax.sharding.reshard(x, spec(*axes)) if axis_sizes() else x
 
 
+def looked_up(table: Array, indices: Array) -> Array:
+    """The rows ``table[indices]`` of a table that every device holds, split as a batch over the mesh in force."""
+    if not axis_sizes():
+        return jax.numpy.take(table, indices, axis=0)
+    split = spec(BATCH, *[None] * (indices.ndim + table.ndim - 2))
+    return table.at[put(indices, BATCH, None)].get(out_sharding=split)
+
+
 def product(x: Array, matrix: Array, *axes: Axis) -> Array:
     """``x @ matrix``, the result split over ``axes`` of the mesh in force; without axes, as its operands say."""
     if axis_sizes():

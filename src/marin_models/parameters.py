@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from marin_models.mesh import parameter_shardings
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
 
@@ -25,8 +27,13 @@ def flatten(model: Transformer) -> dict[str, np.ndarray]:
     return {parameter_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def unflatten(config: TransformerConfig, parameters: Mapping[str, np.ndarray]) -> Transformer:
+def unflatten(config: TransformerConfig, parameters: Mapping[str, np.ndarray], mesh: Mesh | None = None) -> Transformer:
     """The model of ``config`` with these parameters.
+
+    Args:
+        config: its shape.
+        parameters: by dotted name.
+        mesh: each of its devices gets its pieces alone (see `marin_models.parameter_shardings`); None: all on one.
 
     Raises:
         ValueError: parameters are missing, unknown, or have another shape than the config implies.
@@ -45,4 +52,7 @@ def unflatten(config: TransformerConfig, parameters: Mapping[str, np.ndarray]) -
             "these parameters do not belong to this TransformerConfig (use the config they were trained with):\n  "
             + "\n  ".join(problems)
         )
-    return structure.unflatten([jax.numpy.asarray(parameters[name], leaf.dtype) for name, leaf in shapes.items()])
+    if mesh is None:
+        return structure.unflatten([jax.numpy.asarray(parameters[name], leaf.dtype) for name, leaf in shapes.items()])
+    arrays = structure.unflatten([np.asarray(parameters[name], leaf.dtype) for name, leaf in shapes.items()])
+    return jax.device_put(arrays, parameter_shardings(arrays, mesh))

@@ -11,7 +11,7 @@ from marin_models.attention import Attention
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
-from marin_models.mesh import BATCH, SHARDS, axis_sizes, check_divisible, put, spec
+from marin_models.mesh import BATCH, SHARDS, axis_sizes, check_divisible, looked_up, put, spec
 from marin_models.mixture_of_experts import MixtureOfExperts, RouterStatistics
 from marin_models.normalization import GatedNorm, RMSNorm
 from marin_models.rotary import RotaryTable, rotary_table
@@ -169,14 +169,14 @@ class Transformer(eqx.Module):
         """
         config, reported = self.config, []
         segment_ids = None if segment_ids is None else put(segment_ids, BATCH, None)
-        table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta)
+        table = rotary_table(tokens.shape[1], config.rotated_size, config.rope_theta, config.rotary_scaling)
 
         def layer(x: Array, stacked: tuple, window: int | None) -> tuple[Array, tuple]:
             block, bias = stacked
             x, *report = block(x, table, segment_ids, window=window, bias=bias, peaks=peaks)
             return x, tuple(report)
 
-        x = self._embedded(tokens)
+        x = self.embedded(tokens)
         for blocks, windows in self.stacks:
             stacked = blocks, bias if blocks is self.blocks else None
             x, report = through_layers(layer, x, stacked, windows, remat=config.remat)
@@ -191,12 +191,16 @@ class Transformer(eqx.Module):
         upper = [(self.blocks, windows[dense:])]
         return upper if self.dense_blocks is None else [(self.dense_blocks, windows[:dense]), *upper]
 
-    def _embedded(self, tokens: Int[Array, "batch length"]) -> Float[Array, "batch length width"]:
-        _check_mesh(self.config, tokens.shape[0])
-        if not axis_sizes():
-            return jnp.take(self.embedding, tokens, axis=0).astype(self.config.dtype)
-        table = put(self.embedding.astype(self.config.dtype), None, None)
-        return table.at[put(tokens, BATCH, None)].get(out_sharding=spec(BATCH, None, None))
+    def embedded(self, tokens: Int[Array, "batch length"]) -> Float[Array, "batch length width"]:
+        """What enters the first layer, in the config's dtype.
+
+        Raises:
+            ValueError: the mesh in force cannot split the model or the batch evenly.
+        """
+        check_mesh(self.config, tokens.shape[0])
+        if not axis_sizes():  # rows first: to convert the whole table would cost more
+            return looked_up(self.embedding, tokens).astype(self.config.dtype)
+        return looked_up(put(self.embedding.astype(self.config.dtype), None, None), tokens)
 
     def __call__(
         self,
@@ -214,8 +218,12 @@ def _blocks(config: TransformerConfig, keys: Key[Array, " layers"], *, routed: b
     return eqx.filter_vmap(lambda key: Block(config, routed=routed, key=key))(keys)
 
 
-def _check_mesh(config: TransformerConfig, batch: int) -> None:
-    """Refuse a mesh in force that cannot split this model or batch."""
+def check_mesh(config: TransformerConfig, batch: int) -> None:
+    """Refuse a mesh in force that cannot split this model or a batch of so many rows.
+
+    Raises:
+        ValueError: naming the size, the axes and what would fit.
+    """
     split = ("vocabulary", "heads", "key_value_heads", "feed_forward")
     check_divisible(batch=(batch, BATCH), **{name: (getattr(config, name), "model") for name in split})
     if config.mixture is not None:

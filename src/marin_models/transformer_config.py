@@ -7,6 +7,7 @@ import attrs
 from marin_kernels import AttentionImplementation
 from marin_models.checks import at_least, fraction, instance_of, one_of, optional, positive
 from marin_models.mixture_config import MixtureOfExpertsConfig
+from marin_models.rotary_scaling import RotaryScaling
 
 QKNorm = Literal["head", "projection", "none"]
 Remat = Literal["none", "full", "save_moe"]
@@ -32,6 +33,7 @@ class TransformerConfig:
         mixture: experts and router of routed layers; None: every layer is dense.
         dense_layers: with ``mixture``, how many layers at the bottom are dense all the same.
         rope_theta: base of the rotary frequencies.
+        rotary_scaling: how these were changed for texts longer than those of the first training; None: they were not.
         rotary_fraction: the part of each head, from its start, that is rotated.
         qk_norm: queries and keys are normalized per ``"head"``, as whole ``"projection"``, or not (``"none"``).
         attention_bias: queries, keys and values have additive biases (as in ``Glm4Moe``).
@@ -65,6 +67,9 @@ class TransformerConfig:
     )
     dense_layers: int = attrs.field(default=0, validator=at_least(0), kw_only=True)
     rope_theta: float = attrs.field(default=10000.0, validator=positive)
+    rotary_scaling: RotaryScaling | None = attrs.field(
+        default=None, validator=optional(instance_of(RotaryScaling)), kw_only=True, metadata={"neutral": True}
+    )
     rotary_fraction: float = attrs.field(default=1.0, validator=fraction, kw_only=True)
     qk_norm: QKNorm = attrs.field(default="head", validator=one_of(*get_args(QKNorm)), kw_only=True)
     attention_bias: bool = attrs.field(default=False, validator=one_of(False, True), kw_only=True)
@@ -122,6 +127,11 @@ class TransformerConfig:
             raise ValueError(
                 f"TransformerConfig: rotary_fraction {self.rotary_fraction!r} of head_size {self.head_size} is "
                 f"{rotated:g}; rotary positions turn pairs, make it an even integer"
+            )
+        if self.rope_theta <= 1 and self.rotary_scaling is not None:
+            raise ValueError(
+                f"TransformerConfig: rope_theta {self.rope_theta!r} with rotary_scaling must be above 1, so that pairs "
+                "turn at different speeds"
             )
 
     def _check_latent(self):

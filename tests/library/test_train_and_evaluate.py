@@ -9,8 +9,8 @@ from library.token_store import TokenStoreDamaged, tokenize
 from library.tokenizers import byte_tokenizer
 from library.training import Run, VocabularyMismatch, train
 from marin_dsl import Directory, Failed, Ok, evaluate
-from marin_dsl.encoding import decode, encode_with_leaves
-from marin_models import Diverged, OptimizerConfig, TrainingConfig, TransformerConfig, flops_per_token
+from marin_dsl.encoding import decode, encode, encode_with_leaves
+from marin_models import Diverged, OptimizerConfig, RotaryScaling, TrainingConfig, TransformerConfig, flops_per_token
 
 MODEL = TransformerConfig(vocabulary=257, width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16)
 OPTIMIZER = OptimizerConfig("adamw", learning_rate=0.01)
@@ -50,6 +50,14 @@ def test_a_run_that_clips_queries_and_keys_has_their_peaks_and_refuses_models_th
     assert (peaks.shape, peaks.dtype) == ((12,), np.float32)
     with pytest.raises(ValueError, match="query_key_clip is for models without QK-norm"):
         trained(stores, optimizer=clipped)
+
+
+def test_a_model_whose_context_was_not_extended_is_the_value_that_it_was_before_one_could_be():
+    longer = attrs.evolve(MODEL, rotary_scaling=RotaryScaling("llama3", 8.0, original_length=64))
+    assert b"rotary_scaling" not in encode(MODEL)
+    assert b"rotary_scaling" in encode(longer)
+    for config in (MODEL, longer):
+        assert decode(encode(config)) == config
 
 
 def test_equal_arguments_give_equal_bytes(stores, run):

@@ -59,7 +59,7 @@ def peaks_of(model, batch):
 def plain_peaks(model, tokens, segments):
     """Layer by layer, from all logits at once."""
     config, length = model.config, tokens.shape[1]
-    table = rotary_table(length, config.rotated_size, config.rope_theta)
+    table = rotary_table(length, config.rotated_size, config.rope_theta, config.rotary_scaling)
     x, peaks = model.embedding[tokens], []
     for index, window in enumerate(config.windows):
         dense = index < config.dense_layers

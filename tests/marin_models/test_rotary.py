@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import numpy as np
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from marin_models.rotary import rotary_table, rotate
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnums=1)
 def turn(x, theta):
     return rotate(x, rotary_table(x.shape[1], x.shape[3], theta))
 

@@ -59,7 +59,8 @@ class Checkpoints:
 
     A checkpoint is a folder ``step-<number>`` that appears at once, when all its files are on the disk, with their
     sizes and checksums in ``checkpoint.json``. Only the copy out of the devices' memory makes training wait. All
-    processes of a run share the folder, and each writes what its devices hold.
+    processes of a run (`jax.distributed`) share the folder, and each writes what its devices hold; they make the same
+    calls, and the first process completes a checkpoint when all have written.
 
     Args:
         folder: nobody else writes in it; it is made when it does not exist.
@@ -68,7 +69,7 @@ class Checkpoints:
         every_seconds: seconds between the beginnings of two checkpoints, about; None: none because of time.
 
     Attributes:
-        written: what this process has written so far.
+        written: what this process has completed so far.
 
     Raises:
         ValueError: ``keep`` or ``every_steps`` is not above 0.
@@ -192,10 +193,10 @@ class Checkpoints:
         own = self.folder / f".part-{_name(step)}-{jax.process_index()}-{self._attempt}"
         own.touch()
         if jax.process_index() != 0:
+            _wait_for(self.folder / _name(step))  # so that all see the same checkpoints
             return
         parts_of_all = [own.with_name(f".part-{_name(step)}-{n}-{self._attempt}") for n in range(jax.process_count())]
-        while not all(part.exists() for part in parts_of_all):
-            time.sleep(_MOMENT)
+        _wait_for(*parts_of_all)
         size = seal(making, step=step, run=run, arrays=arrays)
         making.rename(self.folder / _name(step))
         sync_folder(self.folder)
@@ -219,6 +220,12 @@ class Checkpoints:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / _name(step)).rename(leaving)  # at no moment does half of it look complete
         shutil.rmtree(leaving, ignore_errors=True)
+
+
+def _wait_for(*paths: Path) -> None:
+    """Until other processes have made these files; one that dies meanwhile ends all, as JAX and gangs see to it."""
+    while not all(path.exists() for path in paths):
+        time.sleep(_MOMENT)
 
 
 def _name(step: int) -> str:

@@ -7,10 +7,10 @@ from marin_models.interchange.family import (
     LAYER_NAMES,
     Family,
     all_or_no_windows,
-    read_rotation,
     read_windows,
 )
 from marin_models.interchange.keys import Keys
+from marin_models.interchange.rotation import read_rotation, written_rotation
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.transformer_config import TransformerConfig
 
@@ -221,12 +221,11 @@ def _read_glm4_moe(keys: Keys) -> dict[str, Any]:
 
 def _write_glm4_moe(config: TransformerConfig) -> dict[str, Any]:
     mixture = _routed(config)
-    rotation = {"rope_theta": config.rope_theta, "partial_rotary_factor": config.rotary_fraction}
     return {
         "attention_bias": config.attention_bias,
         "use_qk_norm": config.qk_norm == "head",
         "partial_rotary_factor": config.rotary_fraction,
-        "rope_parameters": {"rope_type": "default", **rotation},
+        **written_rotation(config, partial_rotary_factor=config.rotary_fraction),
         "first_k_dense_replace": config.dense_layers,
         "n_routed_experts": mixture.experts,
         "n_shared_experts": mixture.shared_inner // mixture.inner,

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from marin_models.interchange.keys import Inexpressible, Keys
+from marin_models.interchange.rotation import written_rotation
 from marin_models.transformer_config import TransformerConfig
 
 MODEL_NAMES: Mapping[str, str] = {
@@ -101,7 +102,7 @@ def read_common(keys: Keys) -> dict[str, Any]:
 
 
 def write_common(config: TransformerConfig) -> dict[str, Any]:
-    """The keys that all families read alike; rotary frequencies as older and as newer `transformers` want them."""
+    """The keys that all families read alike."""
     return {
         "vocab_size": config.vocabulary,
         "hidden_size": config.width,
@@ -113,27 +114,8 @@ def write_common(config: TransformerConfig) -> dict[str, Any]:
         "intermediate_size": config.feed_forward,
         "rms_norm_eps": config.norm_epsilon,
         "tie_word_embeddings": config.tied_head,
-        "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        **written_rotation(config),
     }
-
-
-def read_rotation(keys: Keys, *, theta: float, fraction: float = 1.0) -> dict[str, Any]:
-    """Base and rotated part of rotary positions.
-
-    Args:
-        keys: with ``rope_parameters``, or ``rope_theta`` and ``rope_scaling``.
-        theta: what the family assumes where the file says nothing.
-        fraction: likewise.
-    """
-    theta = keys.take("rope_theta", theta)
-    fraction = keys.take("partial_rotary_factor", fraction)
-    given = {**keys.take("rope_scaling", {}), **keys.take("rope_parameters", {})}
-    theta, fraction = given.pop("rope_theta", theta), given.pop("partial_rotary_factor", fraction)
-    scaling = {key: value for key, value in given.items() if value != "default"}
-    if scaling:
-        keys.refuse("rope_parameters", scaling, "only rope_type 'default', without scaling")
-    return {"rope_theta": theta, "rotary_fraction": fraction}
 
 
 def read_windows(keys: Keys, window: int | None, local: list[bool]) -> dict[str, Any]:

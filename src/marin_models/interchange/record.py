@@ -8,6 +8,7 @@ import attrs
 from marin_models.interchange.family import Family, write_common
 from marin_models.interchange.keys import Inexpressible
 from marin_models.mixture_config import MixtureOfExpertsConfig
+from marin_models.rotary_scaling import RotaryScaling
 from marin_models.transformer_config import TransformerConfig
 
 RECORD = "marin_models"
@@ -43,8 +44,10 @@ def recorded_config(family: Family, read: TransformerConfig, record: dict[str, A
         given = dict(record["config"])
         mixture = given.pop("mixture")
         routed = None if mixture is None else MixtureOfExpertsConfig(**mixture)
+        scaling = given.pop("rotary_scaling", None)  # a record of before there was any has none
+        scaled = None if scaling is None else RotaryScaling(**scaling)
         pattern = tuple(given.pop("local_to_global"))
-        config = TransformerConfig(**given, local_to_global=pattern, mixture=routed)
+        config = TransformerConfig(**given, local_to_global=pattern, mixture=routed, rotary_scaling=scaled)
         recorded, found = written_keys(family, config), written_keys(family, read)
     except (KeyError, TypeError, ValueError) as error:
         raise Inexpressible(

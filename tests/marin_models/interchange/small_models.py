@@ -6,7 +6,7 @@ import attrs
 import jax
 import numpy as np
 
-from marin_models import TransformerConfig
+from marin_models import RotaryScaling, TransformerConfig
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.parameters import abstract_model, parameter_name
 
@@ -28,12 +28,31 @@ CONFIGS = {
     ),
 }
 
+LONG = attrs.evolve(CONFIGS["llama"], head_size=16, rope_theta=500.0)
+LONGER = {
+    "llama-linear": attrs.evolve(LONG, rotary_scaling=RotaryScaling("linear", 4.0)),
+    "llama-llama3": attrs.evolve(LONG, rotary_scaling=RotaryScaling("llama3", 4.0, original_length=32)),
+    "llama-yarn": attrs.evolve(LONG, rotary_scaling=RotaryScaling("yarn", 4.0, original_length=32, fast_turns=4.0)),
+    "llama-yarn-parts": attrs.evolve(
+        LONG,
+        rotary_scaling=RotaryScaling(
+            "yarn", 4.0, original_length=32, fast_turns=4.0, attention_factor=1.25, whole_pairs=False
+        ),
+    ),
+    "glm4_moe-yarn": attrs.evolve(
+        CONFIGS["glm4_moe"], head_size=16, rotary_scaling=RotaryScaling("yarn", 4.0, original_length=32, fast_turns=4.0)
+    ),
+}
+"""Models whose context was extended from 32 tokens."""
+
+ALL = {**CONFIGS, **LONGER}
+
 
 @functools.cache
-def parameters(family):
+def parameters(case):
     """Random numbers everywhere, of the size that initial ones have."""
     random = np.random.default_rng(3)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract_model(CONFIGS[family]))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(abstract_model(ALL[case]))
     shapes = {parameter_name(path): leaf.shape for path, leaf in leaves}
     return {name: _numbers(random, name, shape) for name, shape in shapes.items()}
 
@@ -43,8 +62,8 @@ def _numbers(random, name, shape):
     return 1 + 0.3 * numbers if name.endswith("scale") else numbers / np.float32(max(shape[-2:]) ** 0.5)
 
 
-def bias(family):
-    mixture = CONFIGS[family].mixture
+def bias(case):
+    mixture = ALL[case].mixture
     if mixture is None or mixture.scoring == "softmax":
         return None
-    return 0.3 * np.random.default_rng(4).standard_normal((CONFIGS[family].routed_layers, mixture.experts), np.float32)
+    return 0.3 * np.random.default_rng(4).standard_normal((ALL[case].routed_layers, mixture.experts), np.float32)

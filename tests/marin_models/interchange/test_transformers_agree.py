@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import their_models
-from small_models import CONFIGS, bias, parameters
+from small_models import ALL, bias, parameters
 
 from marin_models import unflatten
 from marin_models.interchange import export_model, import_model
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-TOKENS = np.random.default_rng(0).integers(0, 33, (2, 13)).astype(np.int32)
+TOKENS = np.random.default_rng(0).integers(0, 33, (2, 50)).astype(np.int32)  # beyond a context of 32 before extension
 
 
 @jax.jit
@@ -59,14 +59,14 @@ def test_a_model_of_theirs_gives_the_same_logits_here(tmp_path, case):
     assert written == recorded, "transformers writes other checkpoints than those that the quick tests know"
 
 
-@pytest.mark.parametrize("family", CONFIGS)
-def test_a_model_of_ours_gives_the_same_logits_there(tmp_path, family):
-    ours = our_logits(CONFIGS[family], parameters(family), bias(family))
+@pytest.mark.parametrize("case", ALL)
+def test_a_model_of_ours_gives_the_same_logits_there(tmp_path, case):
+    ours = our_logits(ALL[case], parameters(case), bias(case))
     export_model(
         tmp_path / "model",
-        CONFIGS[family],
-        parameters(family),
-        bias=bias(family),
+        ALL[case],
+        parameters(case),
+        bias=bias(case),
         context_length=64,
         shard_bytes=20_000,
     )

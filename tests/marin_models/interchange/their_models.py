@@ -14,6 +14,9 @@ COMMON = {
     "bos_token_id": 32,
     "eos_token_id": 32,
 }
+LONGER = {"head_dim": 16, "max_position_embeddings": 128}
+EXTENDED = {"rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 CASES = {
     "qwen3": {"head_dim": 6},
     "qwen3-windows": {
@@ -24,6 +27,14 @@ CASES = {
         "tie_word_embeddings": True,
     },
     "llama": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    "llama-llama3": {**LONGER, "rope_parameters": {**EXTENDED, "rope_type": "llama3", **LLAMA3}},
+    "llama-yarn": {**LONGER, "rope_parameters": {**EXTENDED, "rope_type": "yarn", "beta_fast": 4.0}},
+    "llama-older_yarn": {
+        **LONGER,
+        "rope_theta": 500.0,
+        "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "truncate": False},
+    },
+    "llama-linear": {**LONGER, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}},
     "qwen3_moe": {
         "head_dim": 6,
         "num_experts": 4,
@@ -54,7 +65,7 @@ def model(case):
     import torch
     import transformers
 
-    config = transformers.AutoConfig.for_model(case.split("-")[0], **COMMON, **CASES[case])
+    config = transformers.AutoConfig.for_model(case.split("-")[0], **{**COMMON, **CASES[case]})
     made = transformers.AutoModelForCausalLM.from_config(config)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
