@@ -141,3 +141,14 @@ def test_on_a_mesh_the_maximum_is_over_all_devices():
         )
         found = np.asarray(mapped(*arguments))
     np.testing.assert_allclose(found, plain_peaks(query, key, segments, 5), rtol=1e-5)
+
+
+def test_the_logits_of_a_long_row_are_never_held_together(monkeypatch):
+    monkeypatch.setattr(attention_peaks, "BLOCK", 128)
+    length, heads, size = 4096, 2, 8
+    query = jax.ShapeDtypeStruct((1, length, heads, size), jnp.float32)
+    # A program of its own: one that is compiled already has other blocks.
+    compiled = jax.jit(lambda query, key: attention_logit_peaks(query, key)).lower(query, query).compile()
+    block = heads * 128**2 * 4
+    copies = 2 * heads * length * size * 4
+    assert compiled.memory_analysis().temp_size_in_bytes <= 4 * block + 2 * copies < heads * length**2 * 4 / 50

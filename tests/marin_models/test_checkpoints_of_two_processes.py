@@ -84,7 +84,9 @@ def test_what_two_processes_saved_is_restored_on_another_mesh(saved):
     two_processes.check(found.state, 4)
 
 
-@pytest.mark.parametrize("way", ["die_before_parts_are_written", "die_before_it_is_complete"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("die_before_parts_are_written", marks=pytest.mark.long), "die_before_it_is_complete"]
+)
 def test_a_process_that_dies_before_a_checkpoint_is_complete_leaves_the_one_before(saved, tmp_path, way):
     place = shutil.copytree(saved, tmp_path / "checkpoints")
     processes = begun(place, way)

@@ -7,7 +7,7 @@ its folder appears; an import refuses by name what it cannot express.
 from marin_models.interchange.exporting import export_model
 from marin_models.interchange.families import FAMILIES
 from marin_models.interchange.family import Family
-from marin_models.interchange.importing import Imported, import_model, read_config
+from marin_models.interchange.importing import Imported, LeftOut, import_model, read_config
 from marin_models.interchange.keys import Inexpressible
 from marin_models.interchange.shards import DamagedCheckpoint
 from marin_models.interchange.tokenizer_files import TokenizerFiles
@@ -18,6 +18,7 @@ __all__ = [
     "Family",
     "Imported",
     "Inexpressible",
+    "LeftOut",
     "TokenizerFiles",
     "export_model",
     "import_model",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,18 @@ class Imported:
             of ours recorded it.
         parameters: by dotted name, fp32.
         bias: the balancing bias of each router, fp32; None where the family has none.
+        left_out: names of the tensors of layers that predict tokens further ahead, which no model here has.
     """
 
     family: str
     config: TransformerConfig
     parameters: dict[str, Float[np.ndarray, "..."]]
     bias: Float[np.ndarray, "routed_layers experts"] | None
+    left_out: tuple[str, ...] = ()
+
+
+class LeftOut(UserWarning):
+    """A part of a checkpoint that changes no logits was not imported."""
 
 
 def import_model(folder: Path, *, ignore: Iterable[str] = ()) -> Imported:
@@ -48,23 +55,31 @@ def import_model(folder: Path, *, ignore: Iterable[str] = ()) -> Imported:
     Raises:
         Inexpressible: the family or a value in config.json has no counterpart here; all such values are named.
         DamagedCheckpoint: a file is missing or broken, or tensors are missing, unknown or of another shape.
+
+    Warns:
+        LeftOut: the checkpoint has layers that predict tokens further ahead (``num_nextn_predict_layers``).
     """
     family, config = read_config(folder, ignore=ignore)
     with Shards(folder) as shards:
         parts = pieces(family, config)
-        _refuse_unknown(shards, {piece.tensor for piece in parts}, config)
+        left_out = _further_ahead(shards, config, _read_keys(folder).get("num_nextn_predict_layers") or 0)
+        _refuse_unknown(shards, {piece.tensor for piece in parts}.union(left_out), config)
         parameters = from_tensors(parts, shards, parameter_shapes(family, config))
+    if left_out:
+        warnings.warn(
+            f"{folder}: {len(left_out)} tensors of layers that predict tokens further ahead are left out "
+            f"({left_out[0]} and so on): no model here has such layers, and the logits of the next token do not "
+            "depend on them",
+            LeftOut,
+            stacklevel=2,
+        )
     bias = parameters.pop(BALANCING_BIAS, None)
-    return Imported(family.name, config, parameters, bias)
+    return Imported(family.name, config, parameters, bias, left_out)
 
 
 def read_config(folder: Path, *, ignore: Iterable[str] = ()) -> tuple[Family, TransformerConfig]:
     """Family and shape of a checkpoint; arguments and errors as for `import_model`."""
-    path = folder / "config.json"
-    try:
-        given = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path} cannot be read ({error}); give the folder of a checkpoint") from error
+    path, given = folder / "config.json", _read_keys(folder)
     family = next((family for family in FAMILIES if family.name == given.get("model_type")), None)
     if family is None:
         raise Inexpressible(
@@ -73,6 +88,15 @@ def read_config(folder: Path, *, ignore: Iterable[str] = ()) -> tuple[Family, Tr
         )
     config = config_from_keys(family, given, ignore=ignore)
     return family, recorded_config(family, config, given[RECORD], path) if RECORD in given else config
+
+
+def _read_keys(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path} cannot be read ({error}); give the folder of a checkpoint") from error
+    return found
 
 
 def config_from_keys(family: Family, given: Mapping[str, Any], *, ignore: Iterable[str] = ()) -> TransformerConfig:
@@ -102,7 +126,12 @@ def _refuse_unknown(shards: Shards, known: set[str], config: TransformerConfig) 
 
 
 def _without_effect(name: str, config: TransformerConfig) -> bool:
-    """A stored table of frequencies, a second copy of a tied head, or layers that predict further tokens ahead."""
-    layer = re.match(r"model\.layers\.(\d+)\.", name)
-    beyond = layer is not None and int(layer[1]) >= config.layers
-    return beyond or name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tied_head)
+    """A stored table of frequencies, or a second copy of a tied head."""
+    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and config.tied_head)
+
+
+def _further_ahead(shards: Shards, config: TransformerConfig, layers: int) -> tuple[str, ...]:
+    """The tensors of so many layers behind those of the model."""
+    found = ((name, re.match(r"model\.layers\.(\d+)\.", name)) for name in sorted(shards.names()))
+    behind = range(config.layers, config.layers + layers)
+    return tuple(name for name, layer in found if layer is not None and int(layer[1]) in behind)

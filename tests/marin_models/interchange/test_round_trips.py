@@ -12,6 +12,7 @@ from small_models import CONFIGS, bias, parameters
 from marin_models.interchange import (
     DamagedCheckpoint,
     Inexpressible,
+    LeftOut,
     TokenizerFiles,
     export_model,
     exporting,
@@ -119,6 +120,36 @@ def test_missing_and_misshapen_tensors_are_named_together(checkpoint):
 def test_unknown_tensors_are_named(checkpoint):
     retensor(checkpoint, lambda tensors: tensors.update({"model.layers.0.mlp.extra": np.ones(2, np.float32)}))
     with pytest.raises(DamagedCheckpoint, match=r"no place for:\n  unknown: model.layers.0.mlp.extra \(2,\)"):
+        import_model(checkpoint)
+
+
+def with_further_layer(checkpoint, layers):
+    """A checkpoint with one layer behind the last, of which config.json says that there are so many."""
+    behind = CONFIGS["glm4_moe"].layers
+    names = [
+        f"model.layers.{behind}.{name}" for name in ("eh_proj.weight", "mlp.gate.weight", "shared_head.norm.weight")
+    ]
+    retensor(checkpoint, lambda tensors: tensors.update({name: np.ones(2, np.float32) for name in names}))
+    path = checkpoint / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_nextn_predict_layers": layers}))
+    return tuple(names)
+
+
+def test_layers_that_predict_further_ahead_are_named_and_left_out(tmp_path):
+    checkpoint = exported(tmp_path / "model", "glm4_moe")
+    names = with_further_layer(checkpoint, 1)
+    with pytest.warns(
+        LeftOut, match=r"3 tensors of layers that predict tokens further ahead .*eh_proj.weight and so on"
+    ):
+        found = import_model(checkpoint)
+    assert found.left_out == names
+    assert found.config == CONFIGS["glm4_moe"]
+
+
+def test_layers_that_nothing_announces_are_refused(tmp_path):
+    checkpoint = exported(tmp_path / "model", "glm4_moe")
+    with_further_layer(checkpoint, 0)
+    with pytest.raises(DamagedCheckpoint, match=r"no place for:\n  unknown: model.layers.\d.eh_proj.weight \(2,\)"):
         import_model(checkpoint)
 
 
