@@ -5,8 +5,9 @@ from experiments import evaluated, new_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin_dsl import provenance
+from marin_dsl import evaluate, op, provenance
 from marin_dsl.encoding import format_digest
+from marin_dsl.evaluation.recording import Recorder
 from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store.records import write_record
 from marin_dsl.store.verify import Finding, verify
@@ -173,3 +174,35 @@ def test_a_record_of_a_later_version_is_not_judged(restored):
         f"store {store.url}: labels/experiment/@1.0/000001.json: a record has schema 2, and this version of Marin DSL "
         "reads up to 1; upgrade it"
     )
+
+
+ALIVE = {"first": False}
+
+
+@op(version="1")
+def leaf(number: int) -> int:
+    if number == 1 and not ALIVE["first"]:
+        raise KeyboardInterrupt
+    return number
+
+
+@op(version="1")
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+def test_what_a_killed_run_had_not_begun_with_is_open_and_no_damage(tmp_path, monkeypatch):
+    store, root = Store(tmp_path), total([leaf(number) for number in range(4)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "catch_up", lambda recorder: None)  # a kill leaves no time for it
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(root, store=store, debug=True)
+    found = verify(store)
+    assert found.sound
+    assert {finding.message for finding in found.findings} == {
+        f"it refers to {format_digest(leaf(number).key)}, of which there is no record yet; evaluate again"
+        for number in (1, 2, 3)
+    }
+    monkeypatch.setitem(ALIVE, "first", True)
+    evaluate(root, store=store, debug=True)
+    assert verify(store).findings == ()
