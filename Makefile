@@ -47,11 +47,13 @@ bench: .venv/development
 clean:
 	rm -rf .venv .marin site dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
+# An environment that works stays: made anew over itself by another Python, it would be a mixture of both.
 .venv/python: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12 demo"; exit 1; }
 	@echo "Setting up .venv (a minute or two, once) ..."
-	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -c 'import ssl, sys; sys.exit(sys.argv[1] != "%d.%d" % sys.version_info[:2])' \
+	  `$(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'` 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@touch $@
 
 .venv/demo: .venv/python
