@@ -24,12 +24,38 @@ PAGE = 3  # objects in a page of a listing: few, so that listings have several p
 
 @attrs.define
 class Fault:
-    """What happens to the next requests that match: `unavailable` (503), `reset`, or `lost` (done, but never told)."""
+    """What happens to the next requests that match: `unavailable` (503), `reset`, or `lost` (done, but never told).
+
+    Of S3 also a status, or `torn` (half of a reply).
+    """
 
     kind: str
     method: str
     pattern: str = ""
     times: int = 1
+
+
+class Faulty:
+    """A server whose requests fail on demand; it has a `lock`, and `faults`."""
+
+    def fault(self, method, path):
+        """What is to happen to a request, if anything."""
+        with self.lock:
+            for fault in self.faults:
+                if fault.times and fault.method == method and re.search(fault.pattern, path):
+                    fault.times -= 1
+                    return fault.kind
+        return None
+
+    @contextlib.contextmanager
+    def failing(self, kind, method, pattern="", times=1):
+        """Faults while the context lasts."""
+        fault = Fault(kind, method, pattern, times)
+        self.faults.append(fault)
+        try:
+            yield fault
+        finally:
+            self.faults.remove(fault)
 
 
 @attrs.define
@@ -48,7 +74,7 @@ class Refused(Exception):
         self.status = status
 
 
-class GoogleStorage(http.server.ThreadingHTTPServer):
+class GoogleStorage(Faulty, http.server.ThreadingHTTPServer):
     """The server; `url` is what STORAGE_EMULATOR_HOST is set to."""
 
     daemon_threads = True
@@ -137,16 +163,6 @@ class GoogleStorage(http.server.ThreadingHTTPServer):
         """Uploads that were begun and neither completed nor given up."""
         return [upload for upload in self.uploads.values() if not upload.done]
 
-    @contextlib.contextmanager
-    def failing(self, kind, method, pattern="", times=1):
-        """Faults while the context lasts."""
-        fault = Fault(kind, method, pattern, times)
-        self.faults.append(fault)
-        try:
-            yield fault
-        finally:
-            self.faults.remove(fault)
-
 
 class Request(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -187,12 +203,7 @@ class Request(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names that http.server looks for
 
     def fault(self):
-        with self.server.lock:
-            for fault in self.server.faults:
-                if fault.times and fault.method == self.command and re.search(fault.pattern, self.path):
-                    fault.times -= 1
-                    return fault.kind
-        return None
+        return self.server.fault(self.command, self.path)
 
     def route(self):
         match [self.command, *self.parts]:

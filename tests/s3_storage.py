@@ -6,12 +6,11 @@ Moto keeps `If-None-Match`, but looks first and writes then. S3 does both at onc
 import contextlib
 import logging
 import os
-import re
 import socket
 import threading
 
 import attrs
-from google_storage import Fault
+from google_storage import Faulty
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "tests",
@@ -40,7 +39,7 @@ CONDITION = "HTTP_IF_NONE_MATCH"
 
 
 @attrs.define(eq=False)
-class S3Storage:
+class S3Storage(Faulty):
     """The server; `url` is what AWS_ENDPOINT_URL is set to.
 
     Attributes:
@@ -80,24 +79,6 @@ class S3Storage:
         if fault == "lost":
             return hung_up(environ)
         return [answer[: len(answer) // 2]] if fault == "torn" else [answer]
-
-    def fault(self, method, path):
-        with self.lock:
-            for fault in self.faults:
-                if fault.times and fault.method == method and re.search(fault.pattern, path):
-                    fault.times -= 1
-                    return fault.kind
-        return None
-
-    @contextlib.contextmanager
-    def failing(self, kind, method, pattern="", times=1):
-        """Faults while the context lasts: those of Google's, a status, or `torn` (half of a reply)."""
-        fault = Fault(kind, method, pattern, times)
-        self.faults.append(fault)
-        try:
-            yield fault
-        finally:
-            self.faults.remove(fault)
 
     @property
     def _backend(self):

@@ -12,7 +12,7 @@ from marin_dsl.encoding import decode, leaves_of, parse_digest
 from marin_dsl.expression.keys import splice
 from marin_dsl.store.files import Files
 from marin_dsl.store.store import Store
-from marin_dsl.store.values import StoredValue
+from marin_dsl.store.values import StoredValue, blobs_of
 
 
 def values_in(record: Any) -> Iterator[StoredValue]:
@@ -25,12 +25,6 @@ def values_in(record: Any) -> Iterator[StoredValue]:
     if isinstance(record, list):
         for part in record:
             yield from values_in(part)
-
-
-def blobs_of(value: StoredValue) -> dict[bytes, int | None]:
-    """Digests of the blobs of a value and their sizes; the size of a manifest is not recorded."""
-    manifest = {} if value.inline is not None else {value.digest: None}
-    return {**manifest, **dict(value.leaves)}
 
 
 def blobs_in(record: Any) -> dict[bytes, int | None]:

@@ -15,7 +15,7 @@ from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.store.blobs import Blobs
 from marin_dsl.store.files import StoreUnavailable, open_files, place, try_writing
 from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
-from marin_dsl.store.values import StoredValue
+from marin_dsl.store.values import StoredValue, blobs_of
 
 _FORMAT = json.dumps({"schema": SCHEMA}).encode()
 _UNFINISHED = frozenset(_FORMAT[:length] for length in range(len(_FORMAT)))
@@ -107,9 +107,7 @@ class Store(Blobs):
         path = place("results", call, ".json")
         if not lasting:
             return self._committed(call, path, record, structure)
-        stored = StoredValue.from_record(record["value"])
-        manifest = () if stored.inline is not None else (stored.digest,)
-        for digest in (*manifest, *dict(stored.leaves)):
+        for digest in blobs_of(StoredValue.from_record(record["value"])):
             self.files.sync(place("blobs", digest))
         visible = self._committed(call, path, record, structure)
         self.files.sync(path)

@@ -49,6 +49,12 @@ class StoredValue:
         )
 
 
+def blobs_of(value: StoredValue) -> dict[bytes, int | None]:
+    """Digests of the blobs of a value and their sizes; the size of a manifest is not recorded."""
+    manifest = {} if value.inline is not None else {value.digest: None}
+    return {**manifest, **dict(value.leaves)}
+
+
 def verified(leaf: Leaf) -> Iterable[Any]:
     """The chunks of a leaf; complains at the end if they are not what its digest says."""
     hasher = hashlib.sha256()

@@ -14,10 +14,11 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import Undecodable, format_digest, parse_digest
-from marin_dsl.store.closure import blobs_of, label_folders, literal_leaves, references, values_in
+from marin_dsl.store.closure import label_folders, literal_leaves, references, values_in
 from marin_dsl.store.files import StoreUnavailable, place
 from marin_dsl.store.records import NewerSchema, read_record
 from marin_dsl.store.store import Store
+from marin_dsl.store.values import blobs_of
 
 Kind = Literal["damaged", "gone", "stray", "open"]
 
