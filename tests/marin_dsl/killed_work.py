@@ -28,7 +28,7 @@ def step(n: int, ledger: str, before: int | None = None) -> int:
 
 @op(version="1")
 def total(parts: list, ledger: str) -> int:
-    note(ledger, "total")
+    note(ledger, f"total of {len(parts)}")
     return sum(parts)
 
 
@@ -39,7 +39,7 @@ def unfolded(n: int, ledger: str):
 
 
 def experiment(ledger: str):
-    """Chains, a fan, a choice, and an operator that returns an expression: 28 calls; its value."""
+    """Chains, a fan, a choice, and an operator that returns an expression."""
     chain = None
     parts = []
     for n in range(STEPS):
@@ -48,7 +48,9 @@ def experiment(ledger: str):
     return total([*parts, when(parts[1] > 0, unfolded(100, ledger), 0)], ledger)
 
 
-CALLS = STEPS + 4
+EACH = {*(f"step {n}" for n in (*range(STEPS), 101)), "total of 2", f"total of {STEPS + 1}", "unfolded 100"}
+"""What the ledger says of each call."""
+
 VALUE = sum(range(STEPS)) + 201
 
 
