@@ -43,7 +43,10 @@ class Items:
         major, argument = initial >> 5, initial & 31
         if major == 7:
             return self._simple(argument)
-        if argument >= 24:
+        if argument == 24 and at < len(self._data):
+            argument = self._data[at]
+            self._at = at = at + 1
+        elif argument >= 24:
             argument = self._argument(argument)
             at = self._at
         if major == tags.UNSIGNED:

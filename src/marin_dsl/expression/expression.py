@@ -17,8 +17,9 @@ import attrs
 from marin_dsl.encoding import Encoder, Leaf, Unencodable, decode, encode, format_digest
 from marin_dsl.encoding.tags import MAP, head
 from marin_dsl.encoding.writer import WRITERS
-from marin_dsl.expression.annotations import Annotations, Label
+from marin_dsl.expression.annotations import Annotations
 from marin_dsl.expression.arithmetic import Arithmetic
+from marin_dsl.expression.fields import NAMES, Fields
 from marin_dsl.expression.keys import recipe_key, splice, tagged_identity
 
 if TYPE_CHECKING:
@@ -29,57 +30,15 @@ T = TypeVar("T")
 U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
-_set = object.__setattr__  # expressions refuse every other way of setting
 
-
-class Expression(Arithmetic, Generic[T_co]):
+class Expression(Fields, Arithmetic, Generic[T_co]):
     """A value that an experiment describes, and that has not been computed (or not here).
 
     Expressions are equal when they describe the same value: `==` compares recipe keys. The lazy comparison is `eq`.
-
-    Attributes:
-        operator: what is applied.
-        payload: the encoded arguments, cut at each reference to an expression (one piece more than references).
-        references: the expressions among the arguments, in the order of the encoding.
-        leaves: large literals among the arguments, by digest.
-        key: the recipe key, 32 bytes.
-        annotations: how to evaluate it.
-        label: the name that a person gave it, if any.
-        origin: file and line where it was built.
-        facts: encoded facts that are part of its identity and no argument (see `tagged`); empty without any.
-        waits: what has to be evaluated before it, and is no part of its identity (see `after`).
-        ordered: whether it, or anything below it, waits for something.
-        labelled: whether it, or anything below it, has a label.
+    Its attributes are those of `Fields`, and cannot be set.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "annotations",
-        "facts",
-        "key",
-        "label",
-        "labelled",
-        "leaves",
-        "operator",
-        "ordered",
-        "origin",
-        "payload",
-        "references",
-        "waits",
-    )
-
-    operator: Operator[Any, Any] | InlineOperator
-    payload: tuple[bytes, ...]
-    references: tuple[Expression[Any], ...]
-    leaves: Mapping[bytes, Leaf]
-    key: bytes
-    annotations: Annotations
-    label: Label | None
-    origin: tuple[str, int] | None
-    facts: bytes
-    waits: tuple[Expression[Any], ...]
-    ordered: bool
-    labelled: bool
+    __slots__ = ()
 
     __array_ufunc__ = None  # `array + expression` is one expression, not an array of them
 
@@ -100,27 +59,19 @@ class Expression(Arithmetic, Generic[T_co]):
         Raises:
             Unencodable: an argument, or a part of it, is no value; the path begins with the argument's name.
         """
-        made: Expression[Any] = cls.__new__(cls)
         payload, references, leaves = encode_arguments(arguments)
-        _set(made, "operator", operator)
-        _set(made, "payload", payload)
-        _set(made, "references", references)
-        _set(made, "leaves", leaves)
-        _set(made, "key", recipe_key(operator.identity, payload, [reference.key for reference in references]))
-        _set(made, "annotations", annotations or _NO_ANNOTATIONS)
-        _set(made, "label", None)
-        _set(made, "origin", origin)
-        _set(made, "facts", b"")
-        _set(made, "waits", ())
-        _set(made, "ordered", True in [reference.ordered for reference in references])
-        _set(made, "labelled", True in [reference.labelled for reference in references])
-        return made
+        keys: tuple[bytes, ...] = ()
+        ordered = labelled = False
+        if references:
+            keys = tuple([reference.key for reference in references])
+            ordered = True in [reference.ordered for reference in references]
+            labelled = True in [reference.labelled for reference in references]
+        key = recipe_key(operator.identity, payload, keys)
+        how = annotations or _NO_ANNOTATIONS
+        return sealed(Fields(operator, payload, references, leaves, key, how, None, origin, b"", (), ordered, labelled))
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
-        copy: Expression[T_co] = Expression.__new__(Expression)
-        for name in Expression.__slots__[1:]:
-            _set(copy, name, changes.get(name, getattr(self, name)))
-        return copy
+        return sealed(Fields(**{name: changes.get(name, getattr(self, name)) for name in NAMES}))
 
     @property
     def identity(self) -> bytes:
@@ -264,6 +215,12 @@ class Expression(Arithmetic, Generic[T_co]):
         return rebuilt, (flattened(self),)
 
 
+def sealed(fields: Fields) -> Expression[Any]:
+    """The expression of these fields: the same object, which nobody can change any more."""
+    fields.__class__ = Expression
+    return fields  # type: ignore[return-value]
+
+
 _NO_ANNOTATIONS = Annotations()
 
 
@@ -300,9 +257,12 @@ WRITERS[Expression] = _write_expression
 
 
 @functools.lru_cache(maxsize=4096)  # a pure function: it cannot go stale
-def _encoded_names(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
-    """Names in the order of a map, each with its encoding."""
-    return sorted((encode(name), name) for name in names)
+def _frame(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
+    """Names in the order of a map, each with all that is written before its value (the map's head before the first)."""
+    ordered = sorted((encode(name), name) for name in names)
+    return [
+        (encoded if place else head(MAP, len(names)) + encoded, name) for place, (encoded, name) in enumerate(ordered)
+    ]
 
 
 def encode_arguments(
@@ -313,11 +273,12 @@ def encode_arguments(
     Raises:
         Unencodable: a part is no value, or an expression stands where it cannot (a dict key, a member of a set).
     """
+    if not arguments:
+        return (head(MAP, 0),), (), {}
     encoder = _ArgumentEncoder()
-    encoder.out.append(head(MAP, len(arguments)))
     try:
-        for encoded, name in _encoded_names(tuple(arguments)):
-            encoder.out.append(encoded)
+        for written_before, name in _frame(tuple(arguments)):
+            encoder.out.append(written_before)
             try:
                 encoder.write(arguments[name])
             except Unencodable as error:
@@ -351,18 +312,17 @@ def arguments_of(expression: Expression[Any]) -> dict[str, Any]:
 def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
     """Every distinct expression below the roots, each after those it refers to; iterative."""
     seen: set[bytes] = set()
-    stack: list[tuple[Expression[Any], bool]] = [(root, False) for root in reversed(roots)]
+    stack: list[Expression[Any] | None] = [*reversed(roots)]
     while stack:
-        expression, expanded = stack.pop()
-        if expanded:
-            yield expression
+        expression = stack.pop()
+        if expression is None:  # all that the one below it refers to has been told
+            yield stack.pop()  # type: ignore[misc]
         elif expression.key not in seen:
             seen.add(expression.key)
-            if not expression.references:
+            if expression.references:
+                stack += (expression, None, *reversed(expression.references))
+            else:
                 yield expression
-                continue
-            stack.append((expression, True))
-            stack += [(reference, False) for reference in reversed(expression.references)]
 
 
 def caller(above: int) -> tuple[str, int]:

@@ -16,6 +16,8 @@ _KEY_DOMAIN = b"marin-recipe-1\0"
 
 def splice(payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
     """The encoded arguments with a key (or a value digest) in the place of each expression."""
+    if len(payload) == 1:
+        return payload[0]
     parts = [payload[0]]
     for piece, key in zip(payload[1:], keys, strict=True):
         parts += (REFERENCE_HEAD, key, piece)

@@ -7,6 +7,8 @@ from typing import Any
 
 from marin_dsl.encoding import Leaf
 from marin_dsl.expression import Expression
+from marin_dsl.expression.expression import sealed
+from marin_dsl.expression.fields import NAMES, Fields
 
 Row = dict[str, Any]
 
@@ -21,7 +23,7 @@ def flattened(root: Expression[Any], *, with_contents: bool = True) -> list[Row]
     positions: dict[int, int] = {}
     rows: list[Row] = []
     for expression in _mentions(root):
-        row: Row = {name: getattr(expression, name) for name in Expression.__slots__[1:]}
+        row: Row = {name: getattr(expression, name) for name in NAMES}
         for others in ("references", "waits"):
             row[others] = tuple(positions[id(other)] for other in row[others])
         row["leaves"] = {
@@ -56,9 +58,7 @@ def rebuilt(rows: list[Row]) -> Expression[Any]:
     for row in rows:
         leaves = {digest: _leaf(digest, *leaf) for digest, leaf in row["leaves"].items()}
         others = {name: tuple(made[position] for position in row[name]) for name in ("references", "waits")}
-        made.append(Expression.__new__(Expression))
-        for name, value in {**row, **others, "leaves": leaves}.items():
-            object.__setattr__(made[-1], name, value)
+        made.append(sealed(Fields(**{**row, **others, "leaves": leaves})))
     return made[-1]
 
 

@@ -24,6 +24,8 @@ class Placement:
         places: for each parameter that can be given by name, how many positional arguments leave it free.
         required: names of the parameters that can be given by name and have no default.
         defaults: all parameters in order, each with its default (or None).
+        complete: how many positional arguments are all there can be; -1 when some can be given in no other way than
+            by name, or are collected.
         rest: the parameter that collects further positional arguments, if there is one.
         named: the parameter that collects further named arguments, if there is one.
     """
@@ -34,6 +36,7 @@ class Placement:
     places: Mapping[str, int]
     required: tuple[str, ...]
     defaults: Mapping[str, Any]
+    complete: int
     rest: str | None
     named: str | None
 
@@ -52,6 +55,7 @@ class Placement:
             places | {each.name: sys.maxsize for each in by_name},
             tuple(each.name for each in (*either, *by_name) if each.default is each.empty),
             {each.name: None if each.default is each.empty else each.default for each in parameters},
+            len(parameters) if len(parameters) == len(only) + len(either) else -1,
             next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None),
             next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), None),
         )
@@ -63,8 +67,8 @@ class Placement:
         only, is not, and whose name is that of a named argument.
         """
         given, places = len(args), self.places
-        if given == len(self.defaults) and not kwargs and given == len(self.positional):
-            return dict(zip(self.positional, args, strict=True))
+        if given == self.complete and not kwargs:
+            return dict(zip(self.positional, args))  # noqa: B905 (as many, and each call pays for asking)
         if given > len(self.positional) and self.rest is None:
             return None
         if given < self.only and (

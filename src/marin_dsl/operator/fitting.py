@@ -28,6 +28,7 @@ NUMBERS: dict[type, tuple[type, ...]] = {
     complex: (float, int, bool),
 }
 """What else a parameter of these types takes: the numbers that Python itself takes for them."""
+_ONLY_EXPRESSIONS = {Expression}
 _ORDINARY = (type.__instancecheck__, abc.ABCMeta.__instancecheck__)
 
 
@@ -69,7 +70,10 @@ class Fit:
 
     def each(self, values: Iterable[Any]) -> bool:
         """Whether all of some values surely fit."""
-        return self.kinds.issuperset(map(type, values)) or all(map(self, values))
+        kinds = set(map(type, values))
+        if kinds == _ONLY_EXPRESSIONS:  # what is known of their values is known of their operators
+            values = {id(value.operator): value for value in values}.values()
+        return self.kinds.issuperset(kinds) or all(map(self, values))
 
     def each_value(self, values: Iterable[Any]) -> bool:
         """The same of keys and of members of sets, where no expression can stand."""

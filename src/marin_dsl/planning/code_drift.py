@@ -94,20 +94,18 @@ def code_drift(resolution: Resolution) -> Found:
 def _codes(roots: Iterable[Expression[Any]]) -> dict[bytes, bytes | None]:
     """What stands for the code as it is here, of each expression with all that is below it."""
     now: dict[bytes, bytes | None] = {}
-    codes: dict[int, bytes | None] = {}  # by operator, for a graph has many calls of each
-    alone: dict[int, bytes | None] = {}  # the same with nothing below
+    known: dict[int, tuple[bytes | None, bytes | None]] = {}
+    """By operator, for a graph has many calls of each: its code, and what stands for it with nothing below."""
     for found in walk(*roots):
         operator = id(found.operator)
-        if operator not in codes:
-            codes[operator] = None if isinstance(found.operator, Choice) else code_of(found)
-        code = codes[operator]
-        if found.references and code is not None:
-            code = composed(code, [now[each.key] for each in found.references])
-        elif code is not None:
-            if operator not in alone:
-                alone[operator] = composed(code, ())
-            code = alone[operator]
-        now[found.key] = code
+        if operator not in known:
+            code = None if isinstance(found.operator, Choice) else code_of(found)
+            known[operator] = code, None if code is None else composed(code, ())
+        code, alone = known[operator]
+        if not found.references or code is None:
+            now[found.key] = alone
+        else:
+            now[found.key] = composed(code, [now[each.key] for each in found.references])
     return now
 
 

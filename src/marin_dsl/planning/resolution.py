@@ -111,25 +111,27 @@ class Resolution:
             return self._look_up_leaf(node)
         node.led = self.store.led_to(node.expression.key)
         call = None if node.led is None or node.led[1] else node.led[0]
-        record = None if call is None else self.store.result(call)
-        if record is None or (record["over_failure"] and not self.keep_failures):
+        found = None if call is None else self.store.valued(call)
+        if found is None or (found[0]["over_failure"] and not self.keep_failures):
             return False  # what failed under it is tried again; if it fails alike, its dependents are cut off
+        record, value = found
         node.how, node.call, node.over_failure = "hit", call, record["over_failure"]
         node.made_by, node.stands_for = None if node.led is None else node.led[2], record.get("stands_for")
-        node.stored(StoredValue.from_record(record["value"]))
+        node.stored(value)
         return True
 
     def _look_up_leaf(self, node: Node) -> bool:
         """The same for a call without inputs, which is known by its recipe key."""
         call = node.expression.key
-        record = self.store.result(call)
-        if record is None:
+        found = self.store.valued(call)
+        if found is None:
             node.missed = True
             node.led = (call, False, None) if self.store.recipe(call) is not None else None
             return False
+        record, value = found
         node.how, node.call, node.led = "hit", call, (call, False, None)
         node.made_by, node.stands_for = composed(code_of(node.expression, record), ()), record.get("stands_for")
-        node.stored(StoredValue.from_record(record["value"]))
+        node.stored(value)
         return True
 
     def _settle(self) -> None:
@@ -180,13 +182,14 @@ class Resolution:
         node.call = recipe_key(node.expression.identity, node.expression.payload, digests)
         if node.impure:
             node.call, node.volatile = volatile_key(node.call, self.run), True
-        record = None if node.missed else self.store.result(node.call)
-        node.verifies = record is not None and drawn(node.call, self.run, self.sample)
-        if record is not None and not node.verifies:
+        found = None if node.missed else self.store.valued(node.call)
+        node.verifies = found is not None and drawn(node.call, self.run, self.sample)
+        if found is not None and not node.verifies:
+            record, value = found
             node.how = "cutoff"
             below = [self.nodes[reference.key].made_by for reference in node.expression.references]
             node.made_by = composed(code_of(node.expression, record), below)
-            node.stored(StoredValue.from_record(record["value"]))
+            node.stored(value)
             return
         if self.keep_failures and not node.verifies and self._kept(node, node.call):
             node.how = "kept"

@@ -78,10 +78,16 @@ class Store(Blobs):
 
     def result(self, call: bytes) -> dict[str, Any] | None:
         """The record of a call's result, if there is one and its value is complete."""
+        found = self.valued(call)
+        return None if found is None else found[0]
+
+    def valued(self, call: bytes) -> tuple[dict[str, Any], StoredValue] | None:
+        """The same, with where the value is."""
         record = self.read(place("results", call, ".json"))
-        if record is None or "value" not in record or not self.complete(StoredValue.from_record(record["value"])):
+        if record is None or "value" not in record:
             return None
-        return record
+        value = StoredValue.from_record(record["value"])
+        return (record, value) if self.complete(value) else None
 
     def commit(
         self,
