@@ -11,7 +11,9 @@ from marin_kernels.expert_parallel.compiled import Layer, compile_layer
 from marin_kernels.expert_parallel.dispatch import TRANSPORTS
 
 SHARDED = sorted(set(TRANSPORTS) - {"local", "reference"})
-REFUSED = {("fused_tpu", topology): "'fused_tpu' runs on TPUs, and these devices are gpu" for topology in GPUS}
+REFUSED = {("fused_tpu", topology): "'fused_tpu' runs on TPUs, and these devices are gpu" for topology in GPUS} | {
+    ("grouped_gpu", topology): "'grouped_gpu' runs on GPUs, and these devices are tpu" for topology in TPUS
+}
 """What a compiler, or the transport before it, refuses, and its words."""
 GIB = 2**30
 
