@@ -132,3 +132,36 @@ WAYS: dict[str, Any] = {
     "look": lambda rank, place: sorted(path.name for path in context().gang.scratch.iterdir()),
     "rank": lambda rank, place: [rank, context().gang.size],
 }
+
+
+@op(version="1", hosts=2)
+def meeting(name: str, place: str) -> list[int]:
+    """Each member says which worker started it, and waits for the other one and for a moment."""
+    Path(place, f"{name}-worker-{context().gang.rank}").write_text(str(os.getppid()))
+    together(Path(place), f"{name}-begun", context().gang.size)
+    time.sleep(0.3)
+    return sorted(int(path.read_text()) for path in Path(place).glob(f"{name}-worker-*"))
+
+
+@op(version="1", hosts=2)
+def losing_a_worker(rank_of_it: int, place: str) -> str:
+    """At the first attempt the worker of a member is killed, from inside of it."""
+    mine = context().gang
+    seen = Path(place, "seen")
+    if seen.exists():
+        return "second attempt"
+    together(Path(place), "begun")
+    if mine.rank == rank_of_it:
+        seen.touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+    return "never"
+
+
+@op(version="1")
+def busy(place: str, name: str) -> str:
+    """An ordinary call that takes its worker's only thread until it may end."""
+    Path(place, f"busy-{name}").touch()
+    while not Path(place, f"end-{name}").exists():
+        time.sleep(0.01)
+    return name

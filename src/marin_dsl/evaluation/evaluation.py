@@ -121,10 +121,12 @@ class Evaluation:
             self.emit({"event": "started", "place": executor.place, "dashboard": getattr(executor, "dashboard", "")})
             self._drive(executor)
         except KeyboardInterrupt as interrupt:
-            with contextlib.suppress(StoreUnavailable):
-                self.store.files.create(f"runs/{self.id}/cancelled", b"")
-            self.emit({"event": "interrupted"})
-            executor.close(grace=5.0)
+            try:
+                with contextlib.suppress(StoreUnavailable):
+                    self.store.files.create(f"runs/{self.id}/cancelled", b"")
+                self.emit({"event": "interrupted"})
+            finally:  # whoever watches may interrupt again
+                executor.close(grace=5.0)
             raise Interrupted(str(interrupt)) from None
         except BaseException:
             executor.close(grace=1.0)

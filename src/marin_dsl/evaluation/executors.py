@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import attrs
 
 from marin_dsl.evaluation.dispatch import Batch, Dispatch
+from marin_dsl.evaluation.gangs import Gangs
+from marin_dsl.evaluation.gangs_on_workers import ASSEMBLED
 from marin_dsl.evaluation.on_workers import INSIDE, Inside, execute_batch, execute_inside
 from marin_dsl.worker import execute
 from marin_dsl.worker.task import Answer, CannotRun, Emit, Task, packed
@@ -116,30 +118,33 @@ class Cluster:
         self._dispatch = Dispatch()
         self._threads, self._counted = 0, -math.inf
         self._elsewhere = scheduler is not None or workers is not None
-        self._own = scheduler is None
         self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
         self._client = client(scheduler or self._cluster)
         if self._elsewhere:
             self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
+        # On this machine one worker runs a whole gang.
+        self._gangs = Gangs(self._client, self._topic, self._gang_settled, _worker_lost) if scheduler else None
         self.place = f"on {scheduler}" if scheduler else _described(workers)
         self.dashboard = _dashboard(self._client, scheduler)
 
     def submit(self, task: Task, *, resources: dict[str, float], priority: int) -> None:
         self._check_resources(resources, task.title)
-        if task.annotations.hosts > 1 and not self._own:
-            raise GangMisplaced(
-                f"{task.title} asks for hosts={task.annotations.hosts}, and a gang runs on one machine, not on the "
-                "workers of a cluster that exists already; run it without --scheduler on a machine that holds the "
-                "whole gang, or say expr.with_(hosts=1)"
-            )
+        if task.annotations.hosts > 1 and self._gangs is not None:
+            self._gangs.add(task, packed(task), resources, priority)
+            return
         if self._elsewhere:
             self._packed[task.call] = packed(task)
         self._dispatch.add(task, resources, priority)
 
     def _hand_out(self) -> None:
         if time.monotonic() - self._counted > _COUNT_SECONDS:
-            self._threads, self._counted = sum(self._client.nthreads().values()), time.monotonic()
+            threads = self._client.nthreads()
+            self._threads, self._counted = sum(threads.values()), time.monotonic()
+            if self._gangs is not None:
+                self._gangs.look(threads)
+        if self._gangs is not None:
+            self._gangs.hand_out()
         for batch in self._dispatch.due(self._threads):
             self._start(batch)
 
@@ -193,12 +198,25 @@ class Cluster:
                 if isinstance(found, _Returned):
                     self._take(found)
                 else:
-                    for event in found:
-                        self._emit(event)
+                    self._tell(found)
         return self._settled.popleft() if self._settled else None
 
+    def _tell(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            if event["event"] != ASSEMBLED:
+                self._emit(event)
+            elif self._gangs is not None:
+                self._gangs.assembled(event["gang"])
+
+    def _gang_settled(self, task: Task, answer: Answer | BaseException) -> None:
+        error = _lost(answer) if isinstance(answer, BaseException) else None
+        self._arrived.put(_Returned(Batch((task,), {}, 0), [error or answer]))
+
     def _take(self, returned: _Returned) -> None:
-        self._dispatch.done(returned.batch)
+        if self._gangs is not None and returned.batch.tasks[0].annotations.hosts > 1:
+            self._gangs.over(returned.batch.tasks[0])
+        else:
+            self._dispatch.done(returned.batch)
         for task, answer in zip(returned.batch.tasks, returned.answers, strict=True):
             if isinstance(answer, Answer) and answer.ran:
                 self._dispatch.took(task, answer.seconds)
@@ -207,6 +225,8 @@ class Cluster:
     def close(self, *, grace: float) -> None:
         hush()
         self._dispatch.clear()
+        if self._gangs is not None:
+            self._gangs.close()
         busy = bool(self._futures)
         for key in list(self._futures):
             INSIDE.pop(key, None)
@@ -249,10 +269,12 @@ def _lost(error: BaseException) -> WorkerLost | None:
     """What Dask says when the worker is gone, without the names that it gives to things."""
     from distributed import KilledWorker
 
-    if not isinstance(error, KilledWorker):
-        return None
+    return _worker_lost(error.last_worker.address) if isinstance(error, KilledWorker) else None
+
+
+def _worker_lost(address: str) -> WorkerLost:
     found = WorkerLost("its worker died before it had answered, by this operator or by another one")
-    found.add_note(f"the worker was {error.last_worker.address}")
+    found.add_note(f"the worker was {address}")
     found.add_note("isolate=True tells which operator it is: it keeps what one does to its process from the others")
     return found
 
@@ -263,10 +285,6 @@ class WorkerLost(RuntimeError):
 
 class ResourceMissing(CannotRun):
     """An operator asks for a resource that no worker of the cluster has."""
-
-
-class GangMisplaced(CannotRun):
-    """Several processes are to run a call together, on a cluster whose workers cannot be asked to do so."""
 
 
 class SchedulerMissing(RuntimeError):

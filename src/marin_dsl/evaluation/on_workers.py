@@ -43,7 +43,7 @@ def execute_batch(given: tuple[bytes, ...], topic: str) -> list[Answer | BaseExc
     """Run tasks that came pickled; events of them go to a topic of the cluster."""
     from distributed import get_worker
 
-    telling = _Telling(functools.partial(get_worker().log_event, topic), patient=len(given) > 1)
+    telling = Telling(functools.partial(get_worker().log_event, topic), patient=len(given) > 1)
     found: list[Answer | BaseException] = []
     _execute_all(map(pickle.loads, given), telling, found)
     return found
@@ -54,10 +54,10 @@ def execute_inside(key: str) -> None:
     inside = INSIDE.get(key)
     if inside is None:
         return  # the evaluation has ended meanwhile
-    _execute_all(inside.tasks, _Telling(inside.tell, patient=len(inside.tasks) > 1), inside.answers)
+    _execute_all(inside.tasks, Telling(inside.tell, patient=len(inside.tasks) > 1), inside.answers)
 
 
-def _execute_all(tasks: Iterable[Task], telling: _Telling, found: list[Answer | BaseException]) -> None:
+def _execute_all(tasks: Iterable[Task], telling: Telling, found: list[Answer | BaseException]) -> None:
     for task in tasks:
         try:
             found.append(execute(task, telling))
@@ -66,7 +66,7 @@ def _execute_all(tasks: Iterable[Task], telling: _Telling, found: list[Answer | 
     telling.flush()
 
 
-class _Telling:
+class Telling:
     """Sends events to whoever watches: at once, or, of calls that are short, several together."""
 
     def __init__(self, send: Callable[[list[dict[str, Any]]], object], *, patient: bool) -> None:
@@ -75,6 +75,7 @@ class _Telling:
         self._sent = -math.inf
 
     def __call__(self, event: dict[str, Any]) -> None:
+        """Take an event."""
         self._waiting.append(event)
         if not self._patient or time.monotonic() - self._sent > _TELL_SECONDS:
             self.flush()

@@ -21,6 +21,7 @@ from marin_dsl.expression.annotations import Annotations
 from marin_dsl.outcome import Failed
 from marin_dsl.worker import attempt_of
 from marin_dsl.worker.performance import exception_name
+from marin_dsl.worker.remote import MemberLost
 from marin_dsl.worker.task import Answer, Emit, Task
 
 RETRIES = 2
@@ -31,12 +32,15 @@ LONGEST_PAUSE = 60.0
 """Seconds that a pause has at most, on average."""
 
 
+_OF_WORKERS = {exception_name(WorkerLost("")), exception_name(MemberLost(""))}
+
+
 def allowed(task: Task, failed: Failed, transient: bool) -> int:
     """How often a call may be tried again after such a failure."""
     chosen = task.annotations.retries
     if failed.kind == "timeout":
         return chosen or 0
-    lost = failed.kind == "lost" and failed.exception == exception_name(WorkerLost(""))
+    lost = failed.kind == "lost" and failed.exception in _OF_WORKERS
     if failed.kind == "killed" or lost or transient:
         return RETRIES if chosen is None else chosen
     return 0  # it would fail in the same way

@@ -207,7 +207,7 @@ def op(function: Any = None, /, **settings: Any) -> Any:
             call is killed then; of others the worker lets go, and `context().check()` stops them.
         isolate: run each call in a fresh process, with its output kept, and whatever it does to the process.
         hosts: run each call in so many fresh processes together, with one outcome; `context().gang` tells each its
-            rank, and where they meet.
+            rank, and where they meet. On a cluster each has a worker of its own.
         transient: classes of exceptions that may not come again (`(ConnectionError,)`), so that a call is tried again.
         impure: it is called anew in each run, for what it gives does not depend on its arguments alone; what is made
             of the value runs again only where the value is another one.

@@ -22,7 +22,6 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker.context import KEPT_LINES, Cancelled, Context, Gang
 from marin_dsl.worker.isolated import BEGINS, TAKEN, Surroundings
 from marin_dsl.worker.kept import kept_folder
-from marin_dsl.worker.performance import Cancellation, Performance, described, peak_memory, performed
+from marin_dsl.worker.member import answers
+from marin_dsl.worker.performance import Performance, described, peak_memory, performed
 from marin_dsl.worker.redaction import Redaction
 from marin_dsl.worker.task import CannotRun, Emit, Task, packed
 
@@ -42,7 +42,6 @@ WAITING = 2
 """Processes that are kept ready: while one starts on one core, the other does on another."""
 LOADING = 60.0
 """Seconds that the code of an operator may take to load, besides its timeout."""
-_LOOK = 0.1  # seconds between looks at the memory of a process, and at whether the run was cancelled
 _LAST_WORDS = 0.5  # seconds for a process to say where it was when its time was up
 _FAREWELL = 5.0  # seconds for a process to end by itself when it has answered
 
@@ -182,49 +181,6 @@ def ready() -> Ready:
     return Ready()
 
 
-Ended = list[tuple["Conversation", Performance]]
-
-
-def answers(conversations: Sequence[Conversation]) -> Generator[Ended]:
-    """Who has come to an end, and to which, at each look; whoever stops looking has the others killed.
-
-    Raises:
-        StoreUnavailable: the store cannot be read or written.
-        Cancelled: the run was cancelled meanwhile; the processes are gone.
-    """
-    waiting = list(conversations)
-    cancellation = Cancellation(waiting[0].task.store, waiting[0].task.run)
-    try:
-        while waiting:
-            ended = _look(waiting)
-            for conversation, _ in ended:
-                waiting.remove(conversation)
-            yield ended
-            if waiting and cancellation.asked():
-                raise Cancelled("the run was cancelled")
-    finally:
-        for conversation in waiting:
-            conversation.process.signal(signal.SIGKILL)
-
-
-def _look(waiting: Sequence[Conversation]) -> Ended:
-    """Who has come to an end within a moment."""
-    for conversation in waiting:
-        conversation.measure()
-    left = min(each.deadline for each in waiting) - time.monotonic()
-    by_source = {source: each for each in waiting for source in each.sources()}
-    found: dict[Conversation, Performance] = {}
-    for source in multiprocessing.connection.wait(list(by_source), max(0.0, min(_LOOK, left))):
-        conversation = by_source[source]
-        performance = conversation.heard(source) if conversation not in found else None
-        if performance is not None:
-            found[conversation] = performance
-    for conversation in waiting:
-        if conversation not in found and conversation.deadline <= time.monotonic():
-            found[conversation] = conversation.timed_out()
-    return list(found.items())
-
-
 @attrs.define(eq=False)
 class Conversation:
     """What is heard from a process until it has answered, or is no more.
@@ -259,6 +215,19 @@ class Conversation:
             self.process = ready().take()
             self.measure()
         self._allow(LOADING)
+
+    def stop(self) -> None:
+        """Let the process do nothing more, and stay."""
+        self.process.signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End the process, and all that it has started."""
+        self.process.signal(signal.SIGKILL)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the process is gone, for so long at most."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.popen.wait(seconds)
 
     def leave(self) -> None:
         """Let the process end by itself for a while, and remove what it had for itself."""

@@ -21,7 +21,7 @@ from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
 from marin_dsl.worker.context import Context, entered
-from marin_dsl.worker.gang import perform_gang
+from marin_dsl.worker.gang import Others, perform_gang
 from marin_dsl.worker.isolation import perform_isolated
 from marin_dsl.worker.kept import forget
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
@@ -33,8 +33,13 @@ LASTING = 1.0
 """Seconds: the result of a call that took longer is on the disk when it is told; that takes some hundredths more."""
 
 
-def execute(task: Task, emit: Emit) -> Answer:
+def execute(task: Task, emit: Emit, others: Others | None = None) -> Answer:
     """Run one call and commit its result, unless the store already has it or somebody else is working on it.
+
+    Args:
+        task: the call.
+        emit: is given what happens.
+        others: who runs the other members of a gang; None to run all of them here.
 
     Raises:
         StoreUnavailable: the store cannot be read or written; nothing half-written is left.
@@ -55,7 +60,7 @@ def execute(task: Task, emit: Emit) -> Answer:
             return Answer(None, None, False, 0.0, elsewhere=held)
         # Between the look and the lease somebody else may have finished it.
         found = _looked_up(task) if held.lease is not None and not task.verifies else None
-        return found or _execute(task, emit)
+        return found or _execute(task, emit, others)
 
 
 def _looked_up(task: Task) -> Answer | None:
@@ -65,14 +70,14 @@ def _looked_up(task: Task) -> Answer | None:
     return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
 
 
-def _execute(task: Task, emit: Emit) -> Answer:
+def _execute(task: Task, emit: Emit, others: Others | None) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
     scratch_root = None if task.store.scratch is None else f"{task.store.scratch}/{task.call.hex()}"
     over = False
     try:
-        answer = _recorded(task, _performed(task, emit, scratch_root), started)
+        answer = _recorded(task, _performed(task, emit, scratch_root, others), started)
         over = answer.failed is None
         return answer
     finally:
@@ -81,11 +86,12 @@ def _execute(task: Task, emit: Emit) -> Answer:
             _removed_empty(scratch_root)
 
 
-def _performed(task: Task, emit: Emit, place: str | None) -> Performance:
+def _performed(task: Task, emit: Emit, place: str | None, others: Others | None) -> Performance:
     """Run the operator, where and how its annotations say; its scratch folders are to be made in a place."""
     redaction = Redaction()
     if task.annotations.hosts > 1:
-        return perform_gang(task, emit, redaction, scratch_root=None if place is None else Path(place))
+        root = None if place is None else Path(place)
+        return perform_gang(task, emit, redaction, scratch_root=root, others=others)
     if task.annotations.isolate:
         return perform_isolated(task, emit, redaction, scratch_root=None if place is None else Path(place))
     current = context_of(task, emit, redaction, scratch_root=place)

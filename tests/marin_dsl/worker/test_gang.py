@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import distributed
 import pytest
 
 from marin_dsl import Failed, Store, context, evaluate, op, provenance, secret
@@ -206,17 +205,3 @@ def test_what_cannot_travel_is_refused_with_advice(tmp_path):
     outcome = run(locking(), tmp_path)
     assert outcome.kind == "lost"
     assert outcome.message.startswith("locking cannot be sent to another process")
-
-
-def test_an_existing_cluster_is_told_that_it_cannot_run_gangs_yet(tmp_path):
-    with distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
-        outcomes = evaluate(
-            gang("rank", str(tmp_path)), gang("rank", str(tmp_path / "two")).with_(hosts=1, retries=0),
-            store=tmp_path / "store", scheduler=cluster.scheduler_address,
-        )  # fmt: skip
-    assert outcomes[0].kind == "lost"
-    assert outcomes[0].message.endswith(
-        " asks for hosts=2, and a gang runs on one machine, not on the workers of a cluster that exists already; run "
-        "it without --scheduler on a machine that holds the whole gang, or say expr.with_(hosts=1)"
-    )
-    assert outcomes[1].exception == "FileNotFoundError"  # it ran
