@@ -125,11 +125,15 @@ def dropless(config: TransformerConfig, mesh: Mesh | None = None) -> Transformer
 
 
 def _check_local(mesh: Mesh | None) -> None:
-    others = set() if mesh is None else {device.process_index for device in mesh.devices.flat} - {jax.process_index()}
+    if mesh is None:
+        return
+    own = jax.process_index()
+    others = sorted({device.process_index for device in mesh.devices.flat} - {own})
     if others:
+        named = ", ".join(map(str, others))
         raise ValueError(
-            f"generate: the mesh has devices of {len(others)} other processes; give one of this process alone, such as "
-            "make_mesh(jax.local_devices(), ...), and each process its own prompts"
+            f"generate: the mesh has devices of process {named}, and this is process {own}; give a mesh of devices of "
+            "this process alone, such as make_mesh(jax.local_devices(), ...), and each process its own prompts"
         )
 
 

@@ -198,8 +198,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 def test_what_cannot_be_written_is_an_error_of_the_next_call(tmp_path):
     checkpoints = Checkpoints(tmp_path, every_seconds=0.0)
-    (tmp_path / f".making-step-000000001-{checkpoints._attempt}").mkdir()
-    (tmp_path / f".making-step-000000001-{checkpoints._attempt}" / "state.step").touch()
+    (tmp_path / f".making-step-000000001-1-{checkpoints._attempt}").mkdir()
+    (tmp_path / f".making-step-000000001-1-{checkpoints._attempt}" / "state.step").touch()
     checkpoints.save(1, a_state())
     with pytest.raises(OSError, match=r"the checkpoint cannot be written: .*Not a directory"):
         checkpoints.close()

@@ -100,3 +100,13 @@ def test_a_process_that_dies_before_a_checkpoint_is_complete_leaves_the_one_befo
     checkpoints.save(6, {"x": jax.numpy.zeros(3)})
     checkpoints.close()
     assert sorted(path.name for path in place.iterdir()) == ["step-000000004", "step-000000006"]
+
+
+@pytest.mark.long
+def test_what_the_first_process_met_is_raised_by_both(tmp_path):
+    processes = begun(tmp_path, "fail_to_complete_it")
+    printed = ended(processes)
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(printed)
+    assert "0 raised [Errno 28] No space left on device" in printed[0]
+    expected = f"1 raised {tmp_path / 'step-000000005'}: process 0 met OSError: [Errno 28] No space left on device, so"
+    assert expected in printed[1]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_models import TINY, tiny_model
 
-from marin_models import MixtureOfExpertsConfig, Stops, flatten, generate, generate_batch, unflatten
+from marin_models import MixtureOfExpertsConfig, Stops, flatten, generate, generate_batch, make_mesh, unflatten
 from marin_models.generation import _generate, _read_prompts
 from marin_models.sampling import sample
 
@@ -171,9 +171,29 @@ def test_the_nucleus_is_the_fewest_tokens_that_hold_the_probability(top_p, kept)
         ([17], {}, "tokens from 17 to 17, but the model's vocabulary is 17; encode it with"),
         ([-1], {}, "tokens from -1 to -1"),
         ([1], {"temperature": -0.5}, r"temperature -0\.5 must not be negative"),
+        ([1], {"count": -1}, r"count -1 and temperature 0\.0 must not be negative"),
         ([1], {"top_p": 0.0}, r"top_p 0\.0 must be above 0 and at most 1"),
+        ([1], {"top_p": 1.5}, r"top_p 1\.5 must be above 0 and at most 1"),
     ],
 )
 def test_a_prompt_or_number_out_of_range_is_refused(prompt, arguments, message):
     with pytest.raises(ValueError, match=message):
-        generate(TINY, PARAMETERS, np.array(prompt, int), 3, **arguments)
+        generate_batch(TINY, PARAMETERS, [[1], np.array(prompt, int)], **{"count": 3, **arguments})
+
+
+def test_parameters_of_another_model_are_refused():
+    others = {name: value for name, value in PARAMETERS.items() if name != "separate_head"} | {"tail": np.zeros(2)}
+    expected = r"(?s)do not belong to this TransformerConfig .*missing: separate_head \(8, 17\)\n  unknown: tail \(2,\)"
+    with pytest.raises(ValueError, match=expected):
+        generate(TINY, others, [1], 3)
+
+
+def test_a_mesh_of_other_processes_is_refused(monkeypatch):
+    mesh = make_mesh(jax.devices()[:1])
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError) as error:
+        generate(TINY, PARAMETERS, [1], 3, mesh=mesh)
+    assert str(error.value) == (
+        "generate: the mesh has devices of process 0, and this is process 1; give a mesh of devices of this process "
+        "alone, such as make_mesh(jax.local_devices(), ...), and each process its own prompts"
+    )

@@ -84,3 +84,5 @@ def test_experts_travel_as_the_config_says_where_that_is_possible_and_drop_nothi
 def test_a_mesh_that_cannot_split_the_model_is_refused():
     with pytest.raises(ValueError, match="vocabulary 18 cannot be split over the 8 devices of the axis 'model'"):
         generate(DENSE, parameters(DENSE), [1], 3, mesh=make_mesh(model=8))
+    with pytest.raises(ValueError, match="experts 4 cannot be split over the 8 devices of the axis 'expert'"):
+        generate(MIXED, parameters(MIXED), [1], 3, mesh=make_mesh(expert=8))

@@ -107,7 +107,26 @@ def die_before_it_is_complete(place, rank):
     Checkpoints(place).save(5, state(make_mesh(data=4), 5), run=RUN)
 
 
-WAYS = {way.__name__: way for way in (save_and_restore, die_before_parts_are_written, die_before_it_is_complete)}
+def fail_to_complete_it(place, rank):
+    """The first process meets a full disk when all parts of step 5 are there; both look until they are told."""
+    folder.seal = full
+    checkpoints = Checkpoints(place, every_seconds=0.0)
+    checkpoints.save(5, state(make_mesh(data=4), 5), run=RUN)
+    try:
+        while not checkpoints.due(6):
+            time.sleep(0.01)
+    except OSError as error:
+        print(f"{rank} raised {error}")
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+WAYS = {
+    way.__name__: way
+    for way in (save_and_restore, fail_to_complete_it, die_before_parts_are_written, die_before_it_is_complete)
+}
 
 if __name__ == "__main__":
     rank, port, place, way = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4]

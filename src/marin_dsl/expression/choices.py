@@ -177,7 +177,7 @@ INLINE |= {
         lambda has_value, arguments: arguments["value" if has_value else "other"],
         of_outcome=True,
     ),
-    "map": Choice("map", "items", _elements, unread=True),
+    "map": Choice("map", "items", _elements, unread=True, makes=True),
     "element": Choice("element", "of", lambda value, arguments: arguments["of"]),
 }
 

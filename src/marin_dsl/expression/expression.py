@@ -309,9 +309,14 @@ def arguments_of(expression: Expression[Any]) -> dict[str, Any]:
     return found
 
 
-def walk(*roots: Expression[Any]) -> Iterator[Expression[Any]]:
-    """Every distinct expression below the roots, each after those it refers to; iterative."""
-    seen: set[bytes] = set()
+def walk(*roots: Expression[Any], seen: set[bytes] | None = None) -> Iterator[Expression[Any]]:
+    """Every distinct expression below the roots, each after those it refers to; iterative.
+
+    Args:
+        *roots: where to begin.
+        seen: keys of expressions that are left out, with all below them; those that are found are added.
+    """
+    seen = set() if seen is None else seen
     stack: list[Expression[Any] | None] = [*reversed(roots)]
     while stack:
         expression = stack.pop()

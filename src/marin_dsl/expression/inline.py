@@ -61,12 +61,14 @@ class Choice(InlineOperator):
         choose: from the value of `first` and the arguments to the expression to go on with.
         of_outcome: it is told whether `first` has a value instead of the value.
         unread: it can be given a value whose large leaves are unread.
+        makes: what it goes on with is made of the value, and is none of the arguments.
     """
 
     first: str
     choose: Callable[[Any, Mapping[str, Expression[Any]]], Expression[Any]] = attrs.field(eq=False, repr=False)
     of_outcome: bool = False
     unread: bool = False
+    makes: bool = False
 
 
 @attrs.frozen(slots=False)

@@ -1,11 +1,15 @@
 """Code drift: a value is served though the code of a versioned operator that made it has changed since.
 
 The version is the identity of such an operator, so that an edit runs nothing again. What is looked at are the operators
-of the graph as it was built: all that is below what is served when a run begins, through parts, arithmetic and the
-like, and not through choices or what operators returned, of which the graph does not know. Each recipe's pointer to its
-call says by which code the value was made, in one digest for all that is below (as in a Merkle tree), so that a root
-whose code is what it was costs no look-up more; where it is not, the changed operators are found by following what
-differs.
+of the graph as it was built: all that is below what is served when a run begins, through parts, arithmetic, choices and
+the like, and not through what operators returned, of which the graph does not know. Each recipe's pointer to its call
+says by which code the value was made, in one digest for all that is below (as in a Merkle tree), so that a root whose
+code is what it was costs no look-up more; where it is not, the changed operators are found by following what differs.
+
+Of a choice the digest holds all branches: that which was chosen by the code that made it, the others by the code that
+there is, for which one was chosen is not to be looked up as long as nothing differs. An edit to another branch alone is
+found to be no drift, and is recorded. Which branch was chosen is what the store has recorded of the choice last.
+`op.map` over a list that is an expression makes its calls of the elements: there and above, no code is known.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import attrs
 from marin_dsl.code_identity import diff
 from marin_dsl.encoding import parse_digest
 from marin_dsl.expression import Expression, walk
+from marin_dsl.expression.choices import first_of
 from marin_dsl.expression.inline import Choice, InlineOperator
 from marin_dsl.expression.recipe import title
 from marin_dsl.labels.drift import CodeDrift, recorded_definitions
@@ -82,40 +87,57 @@ def code_drift(resolution: Resolution) -> Found:
         resolution: what was found in the store.
     """
     served = [node for node in resolution.nodes.values() if node.how in ("hit", "cutoff") and node.made_by is not None]
-    now = _codes([node.expression for node in served])
+    now = resolution.codes.of(*[node.expression for node in served])
     differing = [node.expression for node in served if now[node.expression.key] not in (None, node.made_by)]
     if not differing:
         return Found()
     search = _Search(resolution, now)
     search.below(differing)
-    return Found(tuple(search.changed.values()), tuple(search.served), len(search.seen) < LOOK_UPS)
+    return Found(tuple(search.changed.values()), tuple(search.served), search.whole and len(search.seen) < LOOK_UPS)
 
 
-def _codes(roots: Iterable[Expression[Any]]) -> dict[bytes, bytes | None]:
-    """What stands for the code as it is here, of each expression with all that is below it."""
-    now: dict[bytes, bytes | None] = {}
-    known: dict[int, tuple[bytes | None, bytes | None]] = {}
+@attrs.define(eq=False)
+class Codes:
+    """What stands for the code as it is here, of expressions with all that is below them, each gone through once."""
+
+    _now: dict[bytes, bytes | None] = attrs.field(factory=dict)
+    _known: dict[int, tuple[bytes | None, bytes | None]] = attrs.field(factory=dict)
     """By operator, for a graph has many calls of each: its code, and what stands for it with nothing below."""
-    for found in walk(*roots):
-        operator = id(found.operator)
-        if operator not in known:
-            code = None if isinstance(found.operator, Choice) else code_of(found)
-            known[operator] = code, None if code is None else composed(code, ())
-        code, alone = known[operator]
-        if not found.references or code is None:
-            now[found.key] = alone
-        else:
-            now[found.key] = composed(code, [now[each.key] for each in found.references])
-    return now
+    _seen: set[bytes] = attrs.field(factory=set)
+
+    def of(self, *roots: Expression[Any]) -> Mapping[bytes, bytes | None]:
+        """By key, of the roots and of all below; None where something is made that the graph does not know of."""
+        now, known = self._now, self._known
+        for found in walk(*roots, seen=self._seen):
+            operator = id(found.operator)
+            if operator not in known:
+                makes = isinstance(found.operator, Choice) and found.operator.makes
+                code = None if makes else code_of(found)
+                known[operator] = code, None if code is None else composed(code, ())
+            code, alone = known[operator]
+            if not found.references or code is None:
+                now[found.key] = alone
+            else:
+                now[found.key] = composed(code, [now[each.key] for each in found.references])
+        return now
+
+    def of_choice(self, choice: Expression[Any], taken: Mapping[bytes, bytes | None]) -> bytes | None:
+        """The same of a choice, given by what code the values of those branches were made that it has taken."""
+        assert isinstance(choice.operator, Choice)
+        if choice.operator.makes:
+            return None
+        now = self.of(*[each for each in choice.references if each.key not in taken])
+        return composed(b"", [taken[each.key] if each.key in taken else now[each.key] for each in choice.references])
 
 
 @attrs.define(eq=False)
 class _Search:
     resolution: Resolution
-    now: dict[bytes, bytes | None]
+    now: Mapping[bytes, bytes | None]
     changed: dict[bytes, CodeDrift] = attrs.field(factory=dict)
     served: list[tuple[bytes, bytes, bool, bytes]] = attrs.field(factory=list)
     seen: set[bytes] = attrs.field(factory=set)
+    whole: bool = True
 
     def below(self, roots: Iterable[Expression[Any]]) -> None:
         """Follow what was made by other code than there is now, down to the operators that changed."""
@@ -125,8 +147,21 @@ class _Search:
             if expression.key in self.seen or not self.now[expression.key]:
                 continue
             self.seen.add(expression.key)
-            if isinstance(expression.operator, InlineOperator) or self._differs(expression):
+            if isinstance(expression.operator, Choice):
+                stack.extend(self._taken(expression))
+            elif isinstance(expression.operator, InlineOperator) or self._differs(expression):
                 stack.extend(reversed(expression.references))
+
+    def _taken(self, choice: Expression[Any]) -> list[Expression[Any]]:
+        """What a choice was made by, and what was chosen."""
+        node = self.resolution.nodes.get(choice.key)
+        if node is not None and node.continuation is not None:
+            chosen: bytes | None = node.continuation.expression.key
+        else:
+            chosen = self.resolution.store.continuation(choice.key)
+        self.whole = self.whole and chosen is not None
+        first = first_of(choice)
+        return [first, *(each for each in choice.references if each.key == chosen != first.key)]
 
     def _differs(self, expression: Expression[Any]) -> bool:
         """Whether a call was made by other code; a change of its own operator is noted."""

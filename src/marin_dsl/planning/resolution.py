@@ -18,7 +18,7 @@ from marin_dsl.expression.inline import Choice, InlineFunction, Recall
 from marin_dsl.expression.keys import drawn, recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
 from marin_dsl.outcome import Blame, Failed
-from marin_dsl.planning.code_drift import code_of, composed
+from marin_dsl.planning.code_drift import Codes, code_of, composed
 from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue
@@ -59,6 +59,7 @@ class Resolution:
         self.store = store
         self.keep_failures = keep_failures
         self.values = InlineValues(store)
+        self.codes = Codes()
         self.nodes: dict[bytes, Node] = {}
         self.found: deque[Node] = deque()
         self.ready: deque[Node] = deque()
@@ -154,7 +155,7 @@ class Resolution:
 
     def _decide(self, node: Node) -> None:
         if node.continuation is not None:
-            _adopt(node, node.continuation)
+            self._adopt(node, node.continuation)
             return
         operator = node.expression.operator
         inputs = [self.nodes[each.key] for each in self._needed(node.expression)]
@@ -168,6 +169,8 @@ class Resolution:
         without = [found for found in (waits if of_outcome else inputs) if found.outcome() is not None]
         if without:
             node.skipped(without)
+            if isinstance(operator, Choice):
+                self._made_by_choosing(node)
         elif isinstance(operator, Choice):
             self._choose(node, operator, inputs[0])
         elif isinstance(operator, InlineFunction):
@@ -239,6 +242,7 @@ class Resolution:
             chosen = operator.choose(value, arguments_of(node.expression))
         except Exception as error:
             node.failed = _failure(node, error)
+            self._made_by_choosing(node)
         else:
             self._go_on(node, chosen)
 
@@ -247,10 +251,24 @@ class Resolution:
         self._demand(expression)
         node.continuation = self.nodes[expression.key]
         if node.continuation.done:
-            _adopt(node, node.continuation)
+            self._adopt(node, node.continuation)
         else:
             node.waiting = 1
             node.continuation.dependents.append(node)
+
+    def _adopt(self, node: Node, other: Node) -> None:
+        """Give a node the outcome of the one that it goes on with."""
+        if isinstance(node.expression.operator, Choice):
+            self._made_by_choosing(node, other)
+        node.over_failure = node.over_failure or other.over_failure or other.outcome() is not None
+        node.volatile = node.volatile or other.volatile
+        node.value, node.encoded, node.digest = other.value, other.encoded, other.digest
+        if other.outcome() is not None:
+            node.skipped((other,))
+
+    def _made_by_choosing(self, node: Node, *chosen: Node) -> None:
+        taken = (self.nodes[first_of(node.expression).key], *chosen)
+        node.made_by = self.codes.of_choice(node.expression, {each.expression.key: each.made_by for each in taken})
 
     def load(self, node: Node) -> Any:
         """The value of a node that has one."""
@@ -337,15 +355,6 @@ class Resolution:
             if not node.inline:
                 found[names[node.how]] += 1
         return found
-
-
-def _adopt(node: Node, other: Node) -> None:
-    """Give a node the outcome of the one that it goes on with."""
-    node.over_failure = node.over_failure or other.over_failure or other.outcome() is not None
-    node.volatile = node.volatile or other.volatile
-    node.value, node.encoded, node.digest = other.value, other.encoded, other.digest
-    if other.outcome() is not None:
-        node.skipped((other,))
 
 
 def _failure(node: Node, error: Exception) -> Failed:

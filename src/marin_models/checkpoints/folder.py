@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,13 @@ from jaxtyping import PyTree
 
 from marin_models.checkpoints.arrays import Part, Staging, described, named_arrays, read_array, read_tree, write_parts
 from marin_models.checkpoints.manifest import check_run, read_manifest, seal, sync_folder
+from marin_models.checkpoints.meeting import Meeting
 
 _COMPLETE = re.compile(r"step-(\d+)")
 _STATE, _RECORDS = "state", "records"
-_MOMENT = 0.05  # seconds between looks for what other processes have written
+_DONE, _LATE = 1, 2
+PATIENCE = 1800.0
+"""Seconds to wait for what other processes write."""
 
 
 class Restored(NamedTuple):
@@ -60,13 +64,14 @@ class Checkpoints:
     A checkpoint is a folder ``step-<number>`` that appears at once, when all its files are on the disk, with their
     sizes and checksums in ``checkpoint.json``. Only the copy out of the devices' memory makes training wait. All
     processes of a run (`jax.distributed`) share the folder, and each writes what its devices hold; they make the same
-    calls, and the first process completes a checkpoint when all have written.
+    calls, and the first process completes a checkpoint when all have written. What one of them meets is raised by all.
 
     Args:
         folder: nobody else writes in it; it is made when it does not exist.
         keep: complete checkpoints that stay; older ones are removed.
         every_steps: steps between two checkpoints; None: none because of steps.
         every_seconds: seconds between the beginnings of two checkpoints, about; None: none because of time.
+        patience: seconds to wait for what other processes write.
 
     Attributes:
         written: what this process has completed so far.
@@ -76,18 +81,26 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: str | Path, *, keep: int = 2, every_steps: int | None = None, every_seconds: float | None = None
+        self,
+        folder: str | Path,
+        *,
+        keep: int = 2,
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         for name, value in (("keep", keep), ("every_steps", every_steps)):
             if value is not None and value < 1:
                 raise ValueError(f"Checkpoints: {name} must be above 0, not {value!r}")
         self.folder = Path(folder).absolute()
         self.keep, self.every_steps, self.every_seconds = keep, every_steps, every_seconds
+        self.patience = patience
         self.written: list[Written] = []
         self._staging = Staging()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._pending: Future | None = None
         self._began = time.monotonic()
+        self._saves = 0
         self._attempt = _agreed(uuid.uuid4().int % 2**31)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -105,16 +118,21 @@ class Checkpoints:
         """Whether it is time for one; never while the last one is still being written because of time.
 
         Raises:
-            OSError: the last one could not be written.
+            OSError: the last one could not be written. Several processes that take none because of time say so when
+                the next one is taken, all at the same step: one that ended before would leave the others waiting.
         """
-        if self._pending is not None and self._pending.done():
+        done = self._pending is not None and self._pending.done()
+        if done and jax.process_count() == 1:
             self._finish()
         if self.every_steps is not None and step % self.every_steps == 0:
             return True
         if self.every_seconds is None:
             return False
-        late = self._pending is None and time.monotonic() - self._began >= self.every_seconds
-        return bool(_agreed(int(late)))
+        late = (done or self._pending is None) and time.monotonic() - self._began >= self.every_seconds
+        agreed = _agreed(_DONE * done | _LATE * late)
+        if agreed & _DONE:
+            self._finish()
+        return bool(agreed & _LATE)
 
     def save(
         self, step: int, state: PyTree, records: Mapping[str, np.ndarray] | None = None, *, run: Mapping | None = None
@@ -138,7 +156,9 @@ class Checkpoints:
         arrays |= {f"{_RECORDS}.{name}": np.asarray(array) for name, array in (records or {}).items()}
         parts = self._staging.copied(arrays)
         blocked = time.monotonic() - began
-        self._pending = self._writer.submit(self._write, step, parts, described(arrays), run or {}, began, blocked)
+        self._saves += 1
+        write = partial(self._write, step, parts, described(arrays), run or {})
+        self._pending = self._writer.submit(write, self._saves, began, blocked)
 
     def restore(self, like: PyTree, *, step: int | None = None, run: Mapping | None = None) -> Restored | None:
         """The state of the last complete checkpoint, or of the one after ``step`` steps.
@@ -184,25 +204,27 @@ class Checkpoints:
         if pending is not None:
             pending.result()
 
-    def _write(self, step: int, parts: list[Part], arrays: Mapping, run: Mapping, began: float, blocked: float) -> None:
+    def _write(
+        self, step: int, parts: list[Part], arrays: Mapping, run: Mapping, number: int, began: float, blocked: float
+    ) -> None:
         if not self.written and jax.process_index() == 0:
             self._remove_leftovers()
-        making = self.folder / f".making-{_name(step)}-{self._attempt}"
-        making.mkdir(mode=0o700, exist_ok=True)
-        write_parts(making, parts)
-        own = self.folder / f".part-{_name(step)}-{jax.process_index()}-{self._attempt}"
-        own.touch()
-        if jax.process_index() != 0:
-            _wait_for(self.folder / _name(step))  # so that all see the same checkpoints
-            return
-        parts_of_all = [own.with_name(f".part-{_name(step)}-{n}-{self._attempt}") for n in range(jax.process_count())]
-        _wait_for(*parts_of_all)
-        size = seal(making, step=step, run=run, arrays=arrays)
-        making.rename(self.folder / _name(step))
-        sync_folder(self.folder)
+        suffix = f"-{number}-{self._attempt}"
+        meeting = Meeting(self.folder, _name(step), suffix, jax.process_index(), jax.process_count(), self.patience)
+        with meeting.telling():
+            making = self.folder / f".making-{_name(step)}{suffix}"
+            making.mkdir(mode=0o700, exist_ok=True)
+            write_parts(making, parts)
+            meeting.wrote()
+            if meeting.process != 0:
+                meeting.await_complete()
+                return
+            meeting.await_all()
+            size = seal(making, step=step, run=run, arrays=arrays)
+            making.rename(self.folder / _name(step))
+            sync_folder(self.folder)
+            meeting.complete()
         self.written.append(Written(step, size, blocked, time.monotonic() - began))
-        for part in parts_of_all:
-            part.unlink()
         for old in self.steps()[: -self.keep]:
             self._remove(old)
 
@@ -220,12 +242,6 @@ class Checkpoints:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / _name(step)).rename(leaving)  # at no moment does half of it look complete
         shutil.rmtree(leaving, ignore_errors=True)
-
-
-def _wait_for(*paths: Path) -> None:
-    """Until other processes have made these files; one that dies meanwhile ends all, as JAX and gangs see to it."""
-    while not all(path.exists() for path in paths):
-        time.sleep(_MOMENT)
 
 
 def _name(step: int) -> str:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import tempfile
+from typing import NamedTuple
 
-from marin_dsl import Store, evaluate, op, plan, provenance, when
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin_dsl import Store, at_least, evaluate, op, plan, provenance, when
 from marin_dsl.labels import DriftRefused
+from marin_dsl.planning import code_drift
+from marin_dsl.planning.code_drift import composed
+from marin_dsl.planning.resolution import Resolution
 
 
 @pytest.fixture(autouse=True)
@@ -191,9 +199,169 @@ def test_records_of_before_say_nothing_and_are_no_drift(store):
     assert run(plus(twice_of(2)(plus(1))), store)[1:] == (0, [])
 
 
-def test_choices_are_not_looked_through(store):
+@op(name="test.fails")
+def fails(n: int) -> int:
+    raise ArithmeticError(n)
+
+
+class Untrue(NamedTuple):
+    """A value that is neither true nor false."""
+
+    n: int
+
+    def __bool__(self):
+        raise TypeError("neither")
+
+
+@op(name="test.pair", version="1")
+def pair(n: int) -> Untrue:
+    return Untrue(n)
+
+
+CHOICES = {
+    "then": lambda edition: when(plus(1) > 0, twice_of(edition)(1), 0),
+    "otherwise": lambda edition: when(plus(1) < 0, 0, twice_of(edition)(plus(1))),
+    "condition": lambda edition: when(twice_of(edition)(1) > 0, plus(1), plus(2)),
+    "value": lambda edition: twice_of(edition)(1).recover(plus(1)),
+    "recovered": lambda edition: fails(1).recover(twice_of(edition)(plus(1))),
+    "nested": lambda edition: when(plus(1) > 0, when(plus(2) < 0, 0, fails(1).recover(twice_of(edition)(1))), 0),
+    "undecided": lambda edition: at_least(1, [when(fails(1) > 0, 0, plus(1)), twice_of(edition)(1)])[0],
+    "untrue": lambda edition: at_least(1, [when(pair(1), 0, plus(1)), twice_of(edition)(1)])[0],
+    "several": lambda edition: at_least(1, [fails(1), twice_of(edition)(1)])[0],
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_drift_is_found_through_choices_in_what_was_chosen(choice, store):
+    def graph(edition):
+        return plus(plus(choice(edition)))
+
+    keep = {"keep_failures": True}  # what failed below is tried again otherwise, and is served after that
+    value, _, told = run(graph(1), store, **keep)
+    assert told == []
+    assert run(graph(1), store, **keep)[1:] == (0, [])
+    again, ran, (told,) = run(graph(2), store, **keep)
+    assert (again, ran) == (value, 0)
+    assert told["headline"] == "the code of test.twice changed and its version 1 did not"
+    assert any(line.startswith("+") and "n + n" in line for line in told["code"])
+    assert run(graph(1), store, **keep)[2] == []
+    assert run(graph(2), store, drift="accept", **keep)[1:] == (0, [])
+    assert run(graph(2), store, drift="strict", **keep)[1:] == (0, [])
+
+
+UNCHOSEN = {
+    "then": lambda edition: when(plus(1) < 0, twice_of(edition)(1), 0),
+    "otherwise": lambda edition: when(plus(1) > 0, 0, twice_of(edition)(plus(1))),
+    "other": lambda edition: plus(1).recover(twice_of(edition)(1)),
+    "below": lambda edition: when(plus(1) > 0, 0, when(plus(1) > 0, 0, plus(twice_of(edition)(1)))),
+}
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize("choice", UNCHOSEN.values(), ids=UNCHOSEN)
+def test_what_was_not_chosen_has_no_drift_and_is_not_demanded(choice, evaluated, store):
+    root = plus(choice(1))
+    assert run(root, store)[2] == []
+    if evaluated:  # for somebody else, by the earlier code
+        run(twice_of(1)(1), store)
+        run(plus(twice_of(1)(plus(1))), store)
+    else:
+        assert store.call_of(twice_of(1)(plus(1)).key) is None
+    assert run(plus(choice(2)), store, drift="strict")[1:] == (0, [])
+    looks = looks_at(store)
+    assert run(plus(choice(2)), store, drift="strict")[1:] == (0, [])
+    assert sum(path.startswith("recipes/") and path.endswith(".next") for path in looks) == 0, (
+        "it is known from then on"
+    )
+
+
+def test_choices_whose_code_is_what_it_was_cost_no_look_up(store):
+    root = plus(when(plus(1) > 0, when(plus(2) > 0, twice_of(1)(1), 0), fails(1)))
+    run(root, store)
+    looks = looks_at(store)
+    plan(root, store=store)
+    assert sum(path.startswith(("recipes/", "results/")) for path in looks) == 2
+
+
+def test_a_choice_that_runs_anew_over_an_old_value_is_made_by_the_old_code(store):
+    def graph(edition, more):
+        return plus(when(plus(1) > 0, twice_of(edition)(1), 0), more)
+
+    run(graph(1, 1), store)
+    for ran in (1, 0):
+        _, found, told = run(graph(2, 2), store)
+        assert (found, len(told)) == (ran, 1)
+
+
+def test_each_branch_that_is_not_chosen_is_gone_through_once(store, monkeypatch):
+    made = []
+    monkeypatch.setattr(code_drift, "composed", lambda *given: made.append(given) or composed(*given))
+    shared = plus(7)
+    for _ in range(30):
+        shared = plus(shared)
+    run(plus(at_least(0, [when(plus(n) > 0, n, shared) for n in range(30)])[0]), store)
+    assert 30 < len(made) < 200, "and not 30 times 30"
+
+
+def test_drift_is_not_taken_as_accepted_where_it_is_not_known_what_was_chosen(store):
     def graph(edition):
         return plus(when(plus(1) > 0, twice_of(edition)(1), 0))
 
     run(graph(1), store)
+    place = next(path for path in _files(store, "recipes") if path.endswith(".next"))
+    kept = store.files.read(place)
+    store.files.remove(place)
     assert run(graph(2), store)[1:] == (0, [])
+    store.files.replace(place, (kept,))
+    assert len(run(graph(2), store)[2]) == 1
+
+
+PLANS = st.recursive(
+    st.tuples(st.sampled_from(["plus", "fails"]), st.integers(0, 2)),
+    lambda below: st.tuples(st.sampled_from(["plus", "when", "recover", "at_least"]), below, below, below),
+    max_leaves=12,
+)
+
+
+def planned(kind, *parts):
+    """The graph of calls and choices that a plan describes."""
+    if len(parts) == 1:
+        return {"plus": plus, "fails": fails}[kind](*parts)
+    one, then, other = (planned(*part) for part in parts)
+    return {
+        "plus": lambda: plus(one, then),
+        "when": lambda: when(one > 1, then, other),
+        "recover": lambda: one.recover(other),
+        "at_least": lambda: at_least(1, [one, then])[0],
+    }[kind]()
+
+
+@given(plan=PLANS)
+@settings(max_examples=40, deadline=None)
+def test_what_was_made_by_this_code_has_the_digest_of_this_code(plan):
+    root = plus(planned(*plan))
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        evaluate(root, store=store, debug=True)
+        resolution = Resolution((root,), store, keep_failures=True)
+        for node in resolution.nodes.values():
+            if node.how is not None:
+                assert node.made_by == resolution.codes.of(node.expression)[node.expression.key] is not None
+
+
+def test_calls_made_for_elements_are_not_looked_through(store):
+    def graph(edition):
+        return plus(nested_sum(twice_of(edition).map(numbers(3))))
+
+    run(graph(1), store)
+    assert run(graph(2), store)[1:] == (0, [])
+
+
+@op(name="test.numbers", version="1")
+def numbers(n: int) -> list[int]:
+    return list(range(n))
+
+
+@op(name="test.nested_sum", version="1")
+def nested_sum(of: list[int]) -> int:
+    return sum(of)
