@@ -230,22 +230,13 @@ class _Line:
         self._asked = time.monotonic()
         told = list(self._news)
         try:
-            reply: Reply = pickle.loads(self._ask(_pickled(told)))
+            reply: Reply = pickle.loads(self._ask(pickle.dumps(told)))
         except OSError:
             self._alone = not self.wanted() or time.monotonic() - self._answered > SILENCE
             return END if self._alone else GO_ON
         del self._news[: len(told)]
         self._answered = time.monotonic()
         return reply
-
-
-def _pickled(news: list[Message]) -> bytes:
-    try:
-        return pickle.dumps(news)
-    except Exception:  # operators that no module holds, in an expression to go on with
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps(news))
 
 
 def perform_elsewhere(ask: Ask, wanted: Callable[[], bool]) -> None:
@@ -260,7 +251,13 @@ def perform_elsewhere(ask: Ask, wanted: Callable[[], bool]) -> None:
     if begun is None:
         return
     pickled, gang = begun
-    task: Task = pickle.loads(pickled)
+    try:
+        task: Task = pickle.loads(pickled)
+    except BaseException as error:  # the project's code is not here, perhaps
+        line.tell("performed", performed(Context(b""), failure=described("lost", error, perform_elsewhere)))
+        line.tell("gone", ((), 0))
+        _wait(line)
+        return
     scratch = None if task.store.scratch is None else Path(task.store.scratch) / task.call.hex()
     redaction = Redaction()
     conversation = Conversation(
@@ -313,9 +310,13 @@ def _accompanied(conversation: Conversation, line: _Line) -> bool:
                 line.tell("performed", performance)
             if _over(line):
                 return returned
+    _wait(line)
+    return returned
+
+
+def _wait(line: _Line) -> None:
     while not _over(line):
         time.sleep(ASKING / 10)
-    return returned
 
 
 def _over(line: _Line) -> bool:

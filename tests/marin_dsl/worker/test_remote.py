@@ -32,10 +32,25 @@ def together(way: str) -> list[int]:
     return [mine.rank, mine.size]
 
 
-def task(folder, way: str) -> Task:
+class Title(str):
+    """Not to be read where members of other workers are at work."""
+
+    __slots__ = ()
+
+    def __reduce__(self):
+        return titled, (str(self),)
+
+
+def titled(text: str) -> str:
+    if threading.current_thread() is not threading.main_thread():
+        raise ModuleNotFoundError("No module named 'mine'")
+    return text
+
+
+def task(folder, way: str, title: str = "together") -> Task:
     call = together(way)
     return Task(
-        Store(folder), together, call.payload, (), call.key, "together", "run", "", "", False,
+        Store(folder), together, call.payload, (), call.key, title, "run", "", "", False,
         annotations=call.annotations,
     )  # fmt: skip
 
@@ -164,3 +179,11 @@ def test_trouble_of_the_store_at_another_worker_is_that_of_the_gang(tmp_path, mo
     mine = meeting.task
     with pytest.raises(StoreUnavailable, match="store s: full"):
         meeting.held()
+
+
+def test_a_worker_that_does_not_have_the_code_says_so(tmp_path):
+    meeting = Meeting(tmp_path, "second hangs")
+    meeting.task = task(tmp_path, "second hangs", Title("together"))
+    answer = meeting.held()
+    assert (answer.failed.kind, answer.failed.exception) == ("lost", "ModuleNotFoundError")
+    assert answer.failed.message == "rank 1 of 2: No module named 'mine'"
