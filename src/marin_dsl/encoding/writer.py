@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import hashlib
@@ -68,12 +67,12 @@ def parse_digest(text: str) -> bytes:
     Raises:
         ValueError: the text is no full SHA-256 digest.
     """
-    digits = text.removeprefix("sha256:")
-    if len(digits) == 64 and len(text) == 71:
-        with contextlib.suppress(ValueError):
-            digest = bytes.fromhex(digits)
-            if digest.hex() == digits:  # it would take spaces and capitals
-                return digest
+    try:
+        digest = bytes.fromhex(text[7:])
+    except ValueError:
+        digest = b""
+    if len(digest) == 32 and text == f"sha256:{digest.hex()}":  # `fromhex` takes spaces and capitals
+        return digest
     raise ValueError(f"{text!r} is no digest: expected `sha256:` and 64 hexadecimal digits")
 
 

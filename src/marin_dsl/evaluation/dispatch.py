@@ -104,6 +104,11 @@ class Dispatch:
             queue.waiting.clear()
 
 
+def name_of(task: Task) -> str:
+    """What a cluster calls an attempt at a call: another name each time that it is handed out."""
+    return f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
+
+
 def _alone(task: Task) -> bool:
     """Whether a call is handed out by itself: one that has processes or a time of its own, or that failed before."""
     annotations = task.annotations

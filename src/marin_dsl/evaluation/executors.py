@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from marin_dsl.evaluation.dispatch import Batch, Dispatch
+from marin_dsl.evaluation.dispatch import Batch, Dispatch, name_of
 from marin_dsl.evaluation.gangs import Gangs
 from marin_dsl.evaluation.gangs_on_workers import ASSEMBLED
 from marin_dsl.evaluation.on_workers import INSIDE, Inside, execute_batch, execute_inside
@@ -149,8 +149,7 @@ class Cluster:
             self._start(batch)
 
     def _start(self, batch: Batch) -> None:
-        first = batch.tasks[0]
-        key = f"{first.operator.short_name}-{first.call.hex()}-{first.run}-{first.attempt}-{first.asked}"
+        key = name_of(batch.tasks[0])
         if not self._elsewhere:
             INSIDE[key] = Inside(batch.tasks, self._arrived.put)
         future = self._client.submit(

@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.evaluation.dispatch import name_of
 from marin_dsl.evaluation.gangs_on_workers import expect_members, join_gang, lead_gang, lose_member
 from marin_dsl.worker.task import Answer, CannotRun, Task
 
@@ -61,8 +62,7 @@ class _Gang:
     @property
     def name(self) -> str:
         """What Dask, and the workers among themselves, call it."""
-        task = self.task
-        return f"{task.operator.short_name}-{task.call.hex()}-{task.run}-{task.attempt}-{task.asked}"
+        return name_of(self.task)
 
 
 class Gangs:

@@ -119,13 +119,13 @@ def _outcome(members: Sequence[Member]) -> Performance:
 
 def _fates(members: Sequence[Member]) -> dict[int, Performance]:
     """What became of all members, by rank, or of those that ended until the first failure was understood."""
-    ranks = {id(member): rank for rank, member in enumerate(members)}
+    ranks = {member: rank for rank, member in enumerate(members)}
     found: dict[int, Performance] = {}
     understood = math.inf
     with contextlib.closing(answers(members)) as looks:
         for ended in looks:
             for member, performance in ended:
-                found[ranks[id(member)]] = performance
+                found[ranks[member]] = performance
                 if kind_of(performance) == "raised":
                     # Should it end, others may die of that. Stopped, it leaves alive who is not dead already.
                     member.stop()

@@ -107,13 +107,13 @@ def _look(waiting: Sequence[Member]) -> Ended:
         member.measure()
     left = min(each.deadline for each in waiting) - time.monotonic()
     by_source = {source: each for each in waiting for source in each.sources()}
-    found: dict[int, tuple[Member, Performance]] = {}
+    found: dict[Member, Performance] = {}
     for source in multiprocessing.connection.wait(list(by_source), max(0.0, min(_LOOK, left))):
         member = by_source[source]
-        performance = member.heard(source) if id(member) not in found else None
+        performance = member.heard(source) if member not in found else None
         if performance is not None:
-            found[id(member)] = member, performance
+            found[member] = performance
     for member in waiting:
-        if id(member) not in found and member.deadline <= time.monotonic():
-            found[id(member)] = member, member.timed_out()
-    return list(found.values())
+        if member not in found and member.deadline <= time.monotonic():
+            found[member] = member.timed_out()
+    return list(found.items())

@@ -52,13 +52,12 @@ class Remote:
 
     Args:
         task: the call.
-        rank: the number of the member.
         emit: is given its events.
     """
 
-    def __init__(self, task: Task, rank: int, emit: Emit) -> None:
+    def __init__(self, task: Task, emit: Emit) -> None:
         self.task, self.peak = task, 0
-        self._rank, self._emit = rank, emit
+        self._emit = emit
         self._news: deque[tuple[str, Any]] = deque()
         self._next = 0
         self._reply: Reply = WAIT
@@ -168,16 +167,14 @@ class Assembly:
         told: called when all are there.
     """
 
-    def __init__(
-        self, host: str, size: int, *, wanted: Callable[[], bool] = lambda: True, told: Callable[[], object]
-    ) -> None:
+    def __init__(self, host: str, size: int, *, wanted: Callable[[], bool], told: Callable[[], object]) -> None:
         self.host, self.size = host, size
         self._wanted, self._told = wanted, told
         self._members: dict[int, Remote] = {}
 
     def gathered(self, task: Task, emit: Emit) -> Sequence[Member]:
         """The members from rank 1 on, when all are there; see `marin_dsl.worker.gang.Others`."""
-        self._members = {rank: Remote(task, rank, told_by(emit, rank)) for rank in range(1, self.size)}
+        self._members = {rank: Remote(task, told_by(emit, rank)) for rank in range(1, self.size)}
         cancellation = Cancellation(task.store, task.run)
         while not all(member.here for member in self._members.values()):
             if not self._wanted() or cancellation.asked():
@@ -258,7 +255,7 @@ def perform_elsewhere(ask: Ask, wanted: Callable[[], bool]) -> None:
         line.tell("gone", ((), 0))
         _wait(line)
         return
-    scratch = None if task.store.scratch is None else Path(task.store.scratch) / task.call.hex()
+    scratch = None if task.scratch_root is None else Path(task.scratch_root)
     redaction = Redaction()
     conversation = Conversation(
         task, ready().take(), lambda event: line.tell("event", event), redaction, own_scratch(scratch)

@@ -64,6 +64,11 @@ class Task:
         """The number of this attempt in the run, from 1."""
         return len(self.history) + 1
 
+    @property
+    def scratch_root(self) -> str | None:
+        """Where the scratch folders of the call lie; None for among the temporary files."""
+        return None if self.store.scratch is None else f"{self.store.scratch}/{self.call.hex()}"
+
 
 class CannotRun(RuntimeError):
     """No worker can ever run a call; the message says why and what to do."""

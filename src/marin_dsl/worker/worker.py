@@ -64,18 +64,18 @@ def execute(task: Task, emit: Emit, others: Others | None = None) -> Answer:
 
 
 def _looked_up(task: Task) -> Answer | None:
-    found = task.store.result(task.call)
+    found = task.store.valued(task.call)
     if found is None:
         return None
-    return Answer(StoredValue.from_record(found["value"]), None, False, found["provenance"]["seconds"])
+    record, value = found
+    return Answer(value, None, False, record["provenance"]["seconds"])
 
 
 def _execute(task: Task, emit: Emit, others: Others | None) -> Answer:
     started = time.time()
     call = format_digest(task.call)
     emit({"event": "running", "call": call, "title": task.title, "at": started})
-    scratch_root = None if task.store.scratch is None else f"{task.store.scratch}/{task.call.hex()}"
-    over = False
+    scratch_root, over = task.scratch_root, False
     try:
         answer = _recorded(task, _performed(task, emit, scratch_root, others), started)
         over = answer.failed is None
@@ -89,11 +89,11 @@ def _execute(task: Task, emit: Emit, others: Others | None) -> Answer:
 def _performed(task: Task, emit: Emit, place: str | None, others: Others | None) -> Performance:
     """Run the operator, where and how its annotations say; its scratch folders are to be made in a place."""
     redaction = Redaction()
-    if task.annotations.hosts > 1:
+    if task.annotations.hosts > 1 or task.annotations.isolate:
         root = None if place is None else Path(place)
-        return perform_gang(task, emit, redaction, scratch_root=root, others=others)
-    if task.annotations.isolate:
-        return perform_isolated(task, emit, redaction, scratch_root=None if place is None else Path(place))
+        if task.annotations.hosts > 1:
+            return perform_gang(task, emit, redaction, scratch_root=root, others=others)
+        return perform_isolated(task, emit, redaction, scratch_root=root)
     current = context_of(task, emit, redaction, scratch_root=place)
     with entered(current):
         if task.annotations.limit is not None:
