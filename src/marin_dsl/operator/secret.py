@@ -145,8 +145,8 @@ _REVEALED: contextvars.ContextVar[Callable[[str], str] | None] = contextvars.Con
 
 
 @contextlib.contextmanager
-def revealed(reveal: Callable[[str], str] | None) -> Iterator[None]:
-    """Decode secrets as their texts (as themselves again, for None)."""
+def revealed(reveal: Callable[[str], str]) -> Iterator[None]:
+    """Decode secrets as their texts."""
     token = _REVEALED.set(reveal)
     try:
         yield

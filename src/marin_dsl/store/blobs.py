@@ -162,7 +162,8 @@ class Blobs:
             self.manifest(stored)
         except LeafMissing:
             return False
-        return all(self._each(lambda leaf: self._size(place("blobs", leaf[0])) == leaf[1], stored.leaves))
+        leaves = stored.leaves
+        return not leaves or all(self._each(lambda leaf: self._size(place("blobs", leaf[0])) == leaf[1], leaves))
 
     def _each(self, action: Callable[[T], R], items: Collection[T]) -> Iterator[R]:
         """What an action gives for each item; where every operation is a request, several at a time."""

@@ -131,7 +131,6 @@ def performed(
 
 
 def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
-    by_digest = {value.digest: value for value in task.inputs}
     missing: list[SecretMissing] = []
 
     def reveal(reference: str) -> str:
@@ -143,14 +142,13 @@ def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
         redaction.add({reference: text})
         return text
 
-    def load(digest: bytes) -> Any:
-        with revealed(None):  # only what the user wrote into this call is looked up, nothing that a store brings
-            return task.store.get(by_digest[digest])
-
+    # Each reference gets an object of its own. Only what the user wrote into this call is looked up as a secret, and
+    # nothing that a store brings.
+    inputs = iter([task.store.get(value) for value in task.inputs])
     data = splice(task.payload, (value.digest for value in task.inputs))
     try:
         with revealed(reveal):
-            found: dict[str, Any] = decode(data, read_leaf=task.store.read_leaf, reference=load)
+            found: dict[str, Any] = decode(data, read_leaf=task.store.read_leaf, reference=lambda _: next(inputs))
     except Undecodable:
         if missing:
             raise missing[0] from None
