@@ -41,10 +41,10 @@ def fraction(owner: Any, attribute: Any, value: Any) -> None:
 
 
 def one_of(*choices: Any) -> Callable[[Any, Any, Any], None]:
-    """The attribute is one of ``choices``."""
+    """The attribute is one of ``choices``; 1 is not True."""
 
     def check(owner: Any, attribute: Any, value: Any) -> None:
-        if value not in choices:
+        if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
             _refuse(owner, attribute, value, f"one of {', '.join(map(repr, choices))}")
 
     return check

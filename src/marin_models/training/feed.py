@@ -11,6 +11,8 @@ from marin_models.training.config import TrainingConfig
 from marin_models.training.step import Batch
 from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
 
+COUNTED = 1 << 20  # rows whose tokens are counted at once
+
 
 class WindowFeed:
     """Rows of neighbouring tokens; see `marin_models.windows`."""
@@ -62,11 +64,13 @@ class DocumentFeed:
 
     def source_tokens(self, steps: int) -> dict[str, int]:
         """Tokens predicted from each stream in the first steps."""
-        found = self._places(np.arange(steps * self.config.batch))
-        return {
-            name: int(packing.predictions()[found.row[found.source == source]].sum())
-            for source, (name, packing) in enumerate(zip(self.mixture.names, self.packings, strict=True))
-        }
+        rows, predictions = steps * self.config.batch, [packing.predictions() for packing in self.packings]
+        tokens = np.zeros(len(predictions), np.int64)
+        for begin in range(0, rows, COUNTED):
+            found = self._places(np.arange(begin, min(begin + COUNTED, rows)))
+            for source, each in enumerate(predictions):
+                tokens[source] += each[found.row[found.source == source]].sum()
+        return dict(zip(self.mixture.names, tokens.tolist(), strict=True))
 
     def _places(self, positions: np.ndarray) -> Places:
         weights = [float(weight) for weight in self.mixture.weights.values()]
