@@ -68,6 +68,11 @@ def test_a_damaged_checkpoint_stops_training_and_another_run_is_refused(tmp_path
     stopped_after(0, tmp_path, SHORT)
     with pytest.raises(CheckpointMismatch, match=r"another run; .*\n  training.seed: 3 when it was written, 4 now"):
         train(ONE, ADAMW, attrs.evolve(SHORT, seed=4), tiny_mixture(), checkpoints=Checkpoints(tmp_path))
+    with pytest.raises(CheckpointMismatch, match=r"held-out tokens of up: None when it was written, '50, SHA-256 of"):
+        train(ONE, ADAMW, SHORT, tiny_mixture(), checkpoints=Checkpoints(tmp_path), held_out=held_out())
+    other = Mixture({name: (each + 1) % 17 for name, each in tiny_mixture().streams.items()}, tiny_mixture().weights)
+    with pytest.raises(CheckpointMismatch, match=r"tokens of down: '200, SHA-256 of some \w+' when .*'200, SHA-256 of"):
+        train(ONE, ADAMW, SHORT, other, checkpoints=Checkpoints(tmp_path))
     (tmp_path / "step-000000003/state.model.embedding/c/0/0").write_bytes(b"")
     with pytest.raises(CheckpointDamaged, match=r"step-000000003/state.model.embedding/c/0/0: 0 bytes, expected \d+"):
         train(ONE, ADAMW, SHORT, tiny_mixture(), checkpoints=Checkpoints(tmp_path))

@@ -9,8 +9,9 @@ from marin_models.ordering import Places, places
 from marin_models.packing import PADDING, PackedRows, pack, packed_rows
 from marin_models.training.config import TrainingConfig
 from marin_models.training.step import Batch
-from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
+from marin_models.windows import Mixture, check_streams_hold, check_vocabulary, window_sources, windows
 
+VOCABULARY_ADVICE = "train with the vocabulary of the tokenizer that made the streams"
 COUNTED = 1 << 20  # rows whose tokens are counted at once
 
 
@@ -122,10 +123,5 @@ def _rows_of_steps(
     tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for number, step in enumerate(span):
         tokens[number], segments[number] = feed.rows(step, rows)
-    highest = tokens.max(initial=0)
-    if highest >= vocabulary:
-        raise ValueError(
-            f"train: token {highest} in the mixture is outside the model's vocabulary of {vocabulary}; "
-            "train with the vocabulary of the tokenizer that made the streams"
-        )
+    check_vocabulary("train", "in the mixture", tokens, vocabulary, advice=VOCABULARY_ADVICE)
     return PackedRows(tokens, segments)

@@ -83,7 +83,11 @@ def changed(case, **changes):
         ),
         ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; .* only integers from 1 to 4096"),
         ("llama", {"tie_word_embeddings": 1}, "tied_head must be one of False, True, not 1"),
-        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": "2"}}, "values that cannot be: RotaryScaling: factor must be a fin"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "factor": "2"}},
+            "values that cannot be: RotaryScaling: factor must be a fin",
+        ),
         ("qwen3_moe", {"mlp_only_layers": 2}, "a value in it has another type than qwen3_moe has there .*; mend it"),
     ],
 )
