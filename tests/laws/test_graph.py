@@ -104,7 +104,7 @@ def test_an_expression_is_a_record_and_its_key_can_be_computed_from_it(program):
         record = json.loads(json.dumps(structure(expression)))
         payload = tuple(base64.b64decode(piece) for piece in record["payload"])
         identity = tagged_identity(
-            parse_digest(record["operator"]["identity"]), base64.b64decode(record["facts"] or "")
+            parse_digest(record["operator"]["identity"]), base64.b64decode(record.get("facts", ""))
         )
         key = recipe_key(identity, payload, references(record))
         assert format_digest(key) == digest(expression)

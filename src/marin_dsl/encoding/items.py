@@ -6,15 +6,16 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from marin_dsl.encoding import tags
+from marin_dsl.encoding.tags import ARRAY, BYTES, MAP, TAG, TEXT, UNSIGNED
 
 _SIMPLE = {20: False, 21: True, 22: None}
-_FLOATS = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}
-_WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}
+_FLOATS = {25: struct.Struct(">e"), 26: struct.Struct(">f"), 27: struct.Struct(">d")}
+_SIMPLE_OR_FLOAT = 7
+_STRINGS = (TEXT, BYTES)
 
 
-class Items:
-    """Reads data items one after the other.
+def read_item(data: bytes, tag: Callable[[int, Any], Any]) -> Any:
+    """The one data item that the bytes are.
 
     Only what the encoding writes is accepted: definite lengths, no undefined, nothing after the end. Content of tags is
     read like any other, so that a list stays a list wherever it stands.
@@ -22,86 +23,69 @@ class Items:
     Args:
         data: the bytes.
         tag: from the number and the content of a tag to what it stands for.
+
+    Raises:
+        ValueError: the bytes end too early or too late, or are no item of the encoding.
     """
+    # One closure and few calls: all that is ever served or computed goes through here, number by number. Bytes that end
+    # too early are noticed by whatever comes next, at the latest by the end.
+    at, size = 0, len(data)
+    from_bytes = int.from_bytes
 
-    def __init__(self, data: bytes, tag: Callable[[int, Any], Any]) -> None:
-        self._data, self._at, self._tag = data, 0, tag
-
-    def next(self) -> Any:
-        """The next item.
-
-        Raises:
-            ValueError: the bytes end too early, or are no item of the encoding.
-        """
-        # Written for speed: nearly all items have a short argument, which needs no call.
-        at = self._at
-        try:
-            initial = self._data[at]
-        except IndexError:
-            raise self._cut_short() from None
-        self._at = at = at + 1
+    def item() -> Any:
+        nonlocal at
+        if at >= size:
+            raise _cut_short(size)
+        initial = data[at]
+        at += 1
         major, argument = initial >> 5, initial & 31
-        if major == 7:
-            return self._simple(argument)
-        if argument == 24 and at < len(self._data):
-            argument = self._data[at]
-            self._at = at = at + 1
-        elif argument >= 24:
-            argument = self._argument(argument)
-            at = self._at
-        if major == tags.UNSIGNED:
+        if argument >= 24 and major != _SIMPLE_OR_FLOAT:
+            if argument > 27:
+                raise ValueError(f"byte {at - 1} begins an item of indefinite length or of a reserved kind")
+            begin = at
+            at += 1 << (argument - 24)
+            argument = from_bytes(data[begin:at], "big")
+        if major == UNSIGNED:
             return argument
-        if major == tags.TEXT or major == tags.BYTES:
-            end = at + argument
-            if end > len(self._data):
-                raise self._cut_short()
-            self._at = end
-            taken = self._data[at:end]
-            return taken.decode() if major == tags.TEXT else taken
-        if major == tags.ARRAY:
-            return [self.next() for _ in range(argument)]
-        if major == tags.MAP:
-            return self._map(argument)
-        return self._tag(argument, self.next()) if major == tags.TAG else -1 - argument
+        if major in _STRINGS:
+            begin = at
+            at += argument
+            if at > size:
+                raise _cut_short(size)
+            return data[begin:at].decode() if major == TEXT else data[begin:at]
+        if major == ARRAY:
+            return [item() for _ in range(argument)]
+        if major == MAP:
+            pairs = {item(): item() for _ in range(argument)}
+            if len(pairs) != argument:
+                raise ValueError("a map has the same key twice")
+            return pairs
+        if major == TAG:
+            return tag(argument, item())
+        if major == _SIMPLE_OR_FLOAT:
+            value, width = _simple(data, at, argument)
+            at += width
+            return value
+        return -1 - argument
 
-    def finish(self) -> None:
-        """Make sure that nothing is left.
+    found = item()
+    if at > size:
+        raise _cut_short(size)
+    if at < size:
+        raise ValueError(f"{size - at} bytes follow the value")
+    return found
 
-        Raises:
-            ValueError: something is.
-        """
-        if self._at != len(self._data):
-            raise ValueError(f"{len(self._data) - self._at} bytes follow the value")
 
-    def _take(self, count: int) -> bytes:
-        end = self._at + count
-        if end > len(self._data):
-            raise self._cut_short()
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
+def _cut_short(size: int) -> ValueError:
+    return ValueError(f"they end after {size} bytes, in the middle of an item")
 
-    def _cut_short(self) -> ValueError:
-        return ValueError(f"they end after {len(self._data)} bytes, in the middle of an item")
 
-    def _argument(self, short: int) -> int:
-        if short not in _WIDTHS:
-            raise ValueError(f"byte {self._at - 1} begins an item of indefinite length or of a reserved kind")
-        return int.from_bytes(self._take(_WIDTHS[short]), "big")
-
-    def _simple(self, short: int) -> Any:
-        if short in _FLOATS:
-            code, width = _FLOATS[short]
-            return struct.unpack(code, self._take(width))[0]
-        if short not in _SIMPLE:
-            raise ValueError(f"byte {self._at - 1} is a simple value that the encoding does not use")
-        return _SIMPLE[short]
-
-    def _map(self, count: int) -> dict[Any, Any]:
-        found = {}
-        for _ in range(count):
-            key = self.next()
-            found[key] = self.next()
-        if len(found) != count:
-            raise ValueError("a map has the same key twice")
-        return found
+def _simple(data: bytes, at: int, short: int) -> tuple[Any, int]:
+    """The simple value or float whose initial byte is before `at`, and how many bytes more it takes."""
+    if short in _FLOATS:
+        if at + _FLOATS[short].size > len(data):
+            raise _cut_short(len(data))
+        return _FLOATS[short].unpack_from(data, at)[0], _FLOATS[short].size
+    if short not in _SIMPLE:
+        raise ValueError(f"byte {at - 1} is a simple value that the encoding does not use")
+    return _SIMPLE[short], 0

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 
 from marin_dsl.encoding import tags
-from marin_dsl.encoding.items import Items
+from marin_dsl.encoding.items import read_item
 from marin_dsl.encoding.leaves import BoundLeaf, LazyContent, LeafMissing, ReadLeaf
 from marin_dsl.encoding.places import importable
 from marin_dsl.encoding.registry import codec_named
@@ -45,11 +45,8 @@ def decode(
         LeafMissing: a leaf is not where `read_leaf` looked.
     """
     reading = _Reading(read_leaf, reference, lazy, nameless)
-    items = Items(data, reading.tag)
     try:
-        value = items.next()
-        items.finish()
-        return value
+        return read_item(data, reading.tag)
     except LeafMissing:
         raise
     except (ValueError, LookupError, TypeError, RecursionError, OverflowError, AttributeError) as error:
@@ -212,10 +209,8 @@ def leaves_of(data: bytes) -> dict[bytes, int]:
             found[leaf.digest] = leaf.size
         return object()  # a tuple that is a key of a dict would be a list here, which cannot be one
 
-    items = Items(data, tag)
     try:
-        items.next()
-        items.finish()
+        read_item(data, tag)
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise Undecodable(f"these {len(data)} bytes are no encoded value: {error}") from error
     return found

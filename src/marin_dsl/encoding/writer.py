@@ -7,7 +7,6 @@ import functools
 import hashlib
 import itertools
 import operator
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,14 +15,12 @@ import attrs
 from marin_dsl.encoding import tags
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
 from marin_dsl.encoding.places import importable, place_of
+from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.encoding.registry import Unencodable, codec_of
 from marin_dsl.encoding.scalars import SIMPLE_KINDS
 from marin_dsl.encoding.tags import head
 
 _TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
-_SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
-_NAN = b"\xf9\x7e\x00"
-_DOUBLE, _SINGLE, _HALF = map(struct.Struct, (">d", ">f", ">e"))
 _FIRST = operator.itemgetter(0)
 
 
@@ -180,56 +177,17 @@ class Encoder:
             self.write(part)
 
 
-def _write_none(encoder: Encoder, value: None) -> None:
-    encoder.out.append(b"\xf6")
+def _write_plain(spelled: Callable[[Any], bytes | None]) -> Callable[[Encoder, Any], None]:
+    return lambda encoder, value: encoder.out.append(spelled(value))
 
 
-def _write_bool(encoder: Encoder, value: bool) -> None:
-    encoder.out.append(b"\xf5" if value else b"\xf4")
-
-
-def _write_int(encoder: Encoder, value: int) -> None:
-    if 0 <= value < 1024:
-        encoder.out.append(_SMALL_INTS[value])
-    elif -(1 << 64) <= value < 1 << 64:
-        encoder.out.append(head(tags.UNSIGNED, value) if value >= 0 else head(tags.NEGATIVE, -1 - value))
-    else:
-        magnitude = value if value >= 0 else -1 - value
-        encoder.out.append(_TAG_HEADS["BIGNUM" if value >= 0 else "NEGATIVE_BIGNUM"])
-        encoder.write_bytes(magnitude.to_bytes((magnitude.bit_length() + 7) // 8, "big"))
-
-
-def _write_float(encoder: Encoder, value: float) -> None:
-    encoder.out.append(_NAN if value != value else (_shorter(value) or b"\xfb" + _DOUBLE.pack(value)))
-
-
-def _shorter(value: float) -> bytes | None:
-    """The shortest of the narrower forms that keeps every bit (RFC 8949, section 4.2.1: preferred serialisation)."""
-    best = None
-    for form, initial in ((_SINGLE, b"\xfa"), (_HALF, b"\xf9")):
-        try:
-            narrow = form.pack(value)
-        except OverflowError:
-            break
-        if form.unpack(narrow)[0] != value:  # a zero keeps its sign in every form
-            break
-        best = initial + narrow
-    return best
-
-
-def _write_str(encoder: Encoder, value: str) -> None:
-    try:
-        data = value.encode()
-    except UnicodeEncodeError:
-        # Lone surrogates (file names, broken scrapes) are no UTF-8: they get a tag of their own.
-        encoder.out.append(_TAG_HEADS["SURROGATE_TEXT"])
-        encoder.write_bytes(value.encode("utf-8", "surrogatepass"))
-        return
-    if len(data) < LEAF_THRESHOLD:
-        encoder.out += (head(tags.TEXT, len(data)), data)
+def _write_text(encoder: Encoder, value: str) -> None:
+    data = PLAIN[str](value)
+    if data is not None:
+        encoder.out.append(data)
     else:
         encoder.out.append(_TAG_HEADS["LARGE_TEXT"])
-        encoder.write_leaf(Leaf.of_buffer(memoryview(data)))
+        encoder.write_leaf(Leaf.of_buffer(memoryview(value.encode())))
 
 
 def _write_bytes(encoder: Encoder, value: bytes) -> None:
@@ -370,11 +328,8 @@ def _advice(value: Any) -> str:
 
 
 WRITERS: dict[type, Callable[[Encoder, Any], None]] = {
-    type(None): _write_none,
-    bool: _write_bool,
-    int: _write_int,
-    float: _write_float,
-    str: _write_str,
+    **{kind: _write_plain(spelled) for kind, spelled in PLAIN.items()},
+    str: _write_text,
     bytes: _write_bytes,
     list: _write_list,
     tuple: _write_tuple,

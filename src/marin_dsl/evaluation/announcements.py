@@ -77,7 +77,10 @@ def settled(node: Node, answer: Answer | None) -> dict[str, Any]:
     outcome = node.outcome()
     kind = "ok" if outcome is None else "failed" if isinstance(outcome, Failed) else "skipped"
     operator, seconds = node.expression.operator.name, answer.seconds if answer is not None else None
-    return _event(kind, node, operator=operator, how=node.how, seconds=seconds, reason=_reason(node, outcome))
+    event = _event(kind, node, operator=operator, how=node.how, seconds=seconds)
+    if outcome is not None:
+        event["reason"] = _reason(node, outcome)
+    return event
 
 
 def drifted(drift: Drift, policy: Policy) -> dict[str, Any]:
@@ -114,9 +117,9 @@ def stand_ins(resolution: Resolution) -> Iterator[dict[str, Any]]:
             yield {"event": "same", "title": node.title, **node.stands_for}
 
 
-def _reason(node: Node, outcome: Failed | Skipped | None) -> str | None:
+def _reason(node: Node, outcome: Failed | Skipped) -> str:
     """Why there is no value: the failure in short, or which nodes failed (what befell them was told when it did)."""
-    if not isinstance(outcome, Skipped):
-        return outcome.summary if outcome is not None else None
+    if isinstance(outcome, Failed):
+        return outcome.summary
     titles = [culprit.title for culprit in node.culprits] or [found.operator for found in outcome.because]
     return ", ".join(titles[:2]) + (f" and {len(titles) - 2} more" if len(titles) > 2 else "") + " failed"

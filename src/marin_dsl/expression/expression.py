@@ -10,11 +10,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
 
 from marin_dsl.encoding import Encoder, Leaf, Unencodable, decode, encode, format_digest
+from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.encoding.tags import MAP, head
 from marin_dsl.encoding.writer import WRITERS
 from marin_dsl.expression.annotations import Annotations
@@ -222,6 +224,7 @@ def sealed(fields: Fields) -> Expression[Any]:
 
 
 _NO_ANNOTATIONS = Annotations()
+_NO_LEAVES: Mapping[bytes, Leaf] = MappingProxyType({})
 
 
 class NoValueYet(Unencodable):
@@ -267,17 +270,32 @@ def _frame(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
 
 def encode_arguments(
     arguments: Mapping[str, Any],
-) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], dict[bytes, Leaf]]:
+) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], Mapping[bytes, Leaf]]:
     """Named arguments as encoded pieces, the expressions between the pieces, and the large literals.
 
     Raises:
         Unencodable: a part is no value, or an expression stands where it cannot (a dict key, a member of a set).
     """
     if not arguments:
-        return (head(MAP, 0),), (), {}
+        return (head(MAP, 0),), (), _NO_LEAVES
+    frame = _frame(tuple(arguments))
+    chunks: list[bytes] = []
+    for written_before, name in frame:
+        value = arguments[name]
+        spelled = PLAIN.get(type(value))
+        data = spelled and spelled(value)
+        if data is None:
+            return _encode_nests(arguments, frame)
+        chunks += (written_before, data)
+    return (b"".join(chunks),), (), _NO_LEAVES
+
+
+def _encode_nests(
+    arguments: Mapping[str, Any], frame: Iterable[tuple[bytes, str]]
+) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], Mapping[bytes, Leaf]]:
     encoder = _ArgumentEncoder()
     try:
-        for written_before, name in _frame(tuple(arguments)):
+        for written_before, name in frame:
             encoder.out.append(written_before)
             try:
                 encoder.write(arguments[name])

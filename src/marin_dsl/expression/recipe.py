@@ -29,16 +29,20 @@ class Reference:
 def structure(expression: Expression[Any]) -> dict[str, Any]:
     """The record of an expression; those it refers to are recorded on their own.
 
-    The place of its operator's source text (`listing`) is left open.
+    The place of its operator's source text (`listing`) is left open. Most have neither facts nor a label, and say
+    nothing of them.
     """
-    return {
+    record: dict[str, Any] = {
         "operator": _operator_record(expression.operator),
         "payload": [base64.b64encode(piece).decode() for piece in expression.payload],
         "references": [format_digest(reference.key) for reference in expression.references],
-        "facts": base64.b64encode(expression.facts).decode() or None,
         "title": title(expression),
-        "label": str(expression.label) if expression.label else None,
     }
+    if expression.facts:
+        record["facts"] = base64.b64encode(expression.facts).decode()
+    if expression.label:
+        record["label"] = str(expression.label)
+    return record
 
 
 @functools.lru_cache(1024)
@@ -71,7 +75,7 @@ def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that a recorded expression was tagged with; records of before there were any have none."""
+    """The facts that a recorded expression was tagged with."""
     encoded = record.get("facts")
     return _decoded_facts(base64.b64decode(encoded)) if encoded else {}
 
@@ -167,6 +171,8 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _spelled(value: Any) -> str:
+    if type(value) in _PLAIN:
+        return repr(value)
     if isinstance(value, Reference):
         return f"<{format_digest(value.key)[7:15]}>"
     if isinstance(value, Named):
@@ -186,6 +192,9 @@ def _spelled(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"<array {value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}>"
     return repr(value)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _spelled_items(fields: Mapping[str, Any]) -> str:

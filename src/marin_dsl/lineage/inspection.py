@@ -224,7 +224,7 @@ def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
         "skipped" if because else status,
         recipe=format_digest(key),
         call=format_digest(call) if call is not None else None,
-        label=str(subject.label) if subject.label is not None else root.recipe["label"],
+        label=str(subject.label) if subject.label is not None else root.recipe.get("label"),
         operator=Operator(name["name"], name.get("version"), name.get("code"), name["inline"]),
         arguments=tuple(_argument(item, value, inputs) for item, value in arguments(root.recipe).items()),
         facts=tuple(_argument(item, value, inputs) for item, value in facts(root.recipe).items()),

@@ -44,7 +44,7 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
             if ancestor.key in shown
         ),
         root=format_digest(key),
-        label=found[key].recipe["label"] or _label(start, key),
+        label=found[key].recipe.get("label") or _label(start, key),
         run_id=run,
         created=start.get("started", ""),
         seconds=_seconds(store, page, found, key),
