@@ -224,6 +224,15 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
         Checkpoints(tmp_path / "file")
 
 
+def test_a_checkpoint_that_is_there_is_left_as_it_is(tmp_path):
+    saved(tmp_path, 3)
+    again = Checkpoints(tmp_path)
+    again.save(3, a_state(4), run={"seed": 1})
+    again.close()
+    assert again.written == []
+    assert bits(restored(tmp_path).state) == bits(a_state(3))
+
+
 def test_checkpoints_that_were_closed_say_so(tmp_path):
     checkpoints = saved(tmp_path, 1)
     with pytest.raises(ValueError, match="are closed, as `train` leaves what it was given; make new ones for each run"):
