@@ -39,7 +39,17 @@ class Arm:
 
 
 def arms(cells: Sequence[Cell[Any]]) -> list[Arm]:
-    """The arms of a grid whose cells hold outcomes of `held_out_bits`, in the order in which they first appear."""
+    """The arms of a grid whose cells hold outcomes of `held_out_bits`, in the order in which they first appear.
+
+    Raises:
+        ValueError: the grid has no axis of seeds.
+    """
+    without = next((cell for cell in cells if SEED not in cell.coordinates), None)
+    if without is not None:
+        raise ValueError(
+            f"the cell at {dict(without.coordinates)} has no {SEED!r}; give the grid an axis of seeds, such as "
+            f"{SEED}=range(1)"
+        )
     groups: dict[tuple[tuple[str, Any], ...], list[Cell[Any]]] = {}
     for cell in cells:
         setting = tuple((axis, at) for axis, at in cell.coordinates.items() if axis != SEED)
@@ -114,16 +124,32 @@ def best_run(runs: Sequence[Cell[Any]], bits: Sequence[Cell[Any]], lengths: Mapp
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of each value and those up to `window - 1` before it: shape [points], like the values."""
-    sums = np.cumsum(np.insert(np.asarray(values, np.float64), 0, 0.0))
+    """The mean of each value and those up to `window - 1` before it: shape [points], like the values.
+
+    Values that are not finite, as those of steps that were skipped, are left out; where no others are, there is none.
+
+    Raises:
+        ValueError: `window` is below 1.
+    """
+    if window < 1:
+        raise ValueError(f"window={window}; expected at least 1, the value itself")
+    values = np.asarray(values, np.float64)
+    finite = np.isfinite(values)
+    sums, counts = (np.cumsum(np.insert(each, 0, 0.0)) for each in (np.where(finite, values, 0.0), finite))
     ends = np.arange(1, len(sums))
     starts = np.maximum(0, ends - window)
-    return (sums[ends] - sums[starts]) / (ends - starts)
+    with np.errstate(invalid="ignore"):
+        return (sums[ends] - sums[starts]) / (counts[ends] - counts[starts])
 
 
 def share_to_reach(curve: np.ndarray, target: float) -> float | None:
-    """The share of a curve's points after which it is at or below a target for good; None when it never is."""
-    above = np.flatnonzero(curve > target)
+    """The share of a curve's points after which it is at or below a target for good; None when it never is.
+
+    A point that is no number is not below anything.
+    """
+    if not len(curve):
+        return None
+    above = np.flatnonzero(~(curve <= target))
     if not len(above):
         return 1 / len(curve)
     first = int(above[-1]) + 1

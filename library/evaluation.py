@@ -9,7 +9,7 @@ from library import baselines
 from library.documents import Corpus
 from library.token_store import TokenStore, open_token_store
 from library.tokenizers import Tokenizer
-from library.training import Run
+from library.training import Run, check_vocabulary
 from marin_dsl import context, op
 from marin_models import Stops, document_bits, forward_flops_per_token, generate_batch
 
@@ -30,7 +30,12 @@ def held_out_bits(run: Run, stores: Mapping[str, TokenStore], *, length: int) ->
 
     Returns:
         By domain: bits per document, float64 of shape [documents].
+
+    Raises:
+        VocabularyMismatch: a store's vocabulary is not the model's.
     """
+    for name, store in stores.items():
+        check_vocabulary(f"tokens of {name!r}", store.vocabulary, run.model)
     found, current, tokens = {}, context(), 0
     for done, (name, store) in enumerate(stores.items()):
         current.progress(done, len(stores), domain=name)
@@ -100,7 +105,11 @@ def continuation(
         top_p: sample only from the most likely tokens that together have this probability.
         seed: of the samples.
         stop: texts that end it; the first one met and what follows are left out.
+
+    Raises:
+        VocabularyMismatch: the tokenizer's vocabulary is not the model's.
     """
+    check_vocabulary("tokens of the tokenizer", tokenizer.vocabulary, run.model)
     start = np.concatenate([[tokenizer.end_of_document], tokenizer.encode(prompt)]).astype(np.int32)
     [written] = generate_batch(
         run.model,

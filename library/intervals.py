@@ -70,8 +70,7 @@ def ratio_interval(
             `resamples` is out of range.
     """
     numerator, denominator = _checked(numerator, denominator)
-    if not 0 < level < 1 or resamples < 1:
-        raise ValueError(f"level={level}, resamples={resamples}; expected 0 < level < 1 and at least one resample")
+    _check_resampling(level, resamples)
     point = float(numerator.sum() / denominator.sum())
     if numerator.size == 1:
         return Interval(point, -math.inf, math.inf, level, 1)
@@ -123,12 +122,14 @@ def macro_interval(
         level: probability between 0 and 1 that the interval is to hold.
 
     Raises:
-        ValueError: the groups differ, there is none, or a group is wrong as `ratio_interval` says.
+        ValueError: the groups differ, there is none, or a group, `level` or `resamples` is wrong as `ratio_interval`
+            says.
     """
     if not numerators or set(numerators) != set(denominators):
         raise ValueError(
             f"groups {sorted(numerators)} and {sorted(denominators)}; expected the same groups, at least one"
         )
+    _check_resampling(level, resamples)
     groups = [_checked(numerators[name], denominators[name]) for name in sorted(numerators)]
     point = float(np.mean([numerator.sum() / denominator.sum() for numerator, denominator in groups]))
     documents = sum(numerator.size for numerator, _ in groups)
@@ -140,6 +141,11 @@ def macro_interval(
     ]
     low, high = np.quantile(np.mean(draws, axis=0), [(1 - level) / 2, (1 + level) / 2])
     return Interval(point, min(float(low), point), max(float(high), point), level, documents)
+
+
+def _check_resampling(level: float, resamples: int) -> None:
+    if not 0 < level < 1 or resamples < 1:
+        raise ValueError(f"level={level}, resamples={resamples}; expected 0 < level < 1 and at least one resample")
 
 
 def _checked(numerator: np.ndarray, denominator: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 Answer = dict[str, Any]
+AXES = ("replica", "data", "expert", "model")
 
 
 @click.command(short_help="what a training step costs on TPUs or GPUs that are not here")
@@ -64,18 +66,26 @@ def topology(
         "remat": remat,
     }
     requests = [(text, {**given, "mesh": parse_mesh(text)}) for text in meshes]
-    answers = []
+    answers, refused = [], {}
     for text, request in requests:
         if not as_json:
             click.echo(f"compiling for {name}, mesh {text} ...", err=True)
-        answers.append((text, compiled(request, timeout)))
+        try:
+            answers.append((text, compiled(request, timeout)))
+        except click.ClickException as error:  # what was found of other meshes took minutes
+            refused[text] = error.message
+            if not as_json:
+                click.echo(f"mesh {text}: cannot be planned: {error.message}\n")
+        else:
+            if not as_json:
+                click.echo("\n".join(described(*answers[-1])) + "\n")
     if as_json:
-        click.echo(json.dumps([{"mesh": text, **answer} for text, answer in answers]))
-        return
-    for text, answer in answers:
-        click.echo("\n".join(described(text, answer)) + "\n")
-    if len(answers) > 1:
+        found = [{"mesh": text, **answer} for text, answer in answers]
+        click.echo(json.dumps([*found, *({"mesh": text, "refused": why} for text, why in refused.items())]))
+    elif len(answers) > 1:
         click.echo("\n".join(table(answers)))
+    if refused:
+        raise click.exceptions.Exit(1)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -87,7 +97,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in text.split(","):
         axis, _, count = part.strip().partition("=")
-        if axis not in ("replica", "data", "expert", "model") or not count.isdecimal() or axis in found:
+        if axis not in AXES or axis in found or not count.isdecimal() or not int(count):
             raise click.BadParameter(
                 f"{text!r} is no mesh at {part!r}; write axes once each, of replica, data, expert and model, with "
                 "their sizes, such as data=8,expert=8",
@@ -118,9 +128,17 @@ def compiled(request: dict[str, Any], timeout: float) -> Answer:
             "smaller model"
         ) from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise click.ClickException(lines[-1] if lines else f"the compiler's process ended with {done.returncode}")
+        raise click.ClickException(_reason(done))
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a process ended; where a signal killed it, what it printed before is not why."""
+    if done.returncode < 0:
+        memory = "; most likely the machine ran out of memory" if done.returncode == -signal.SIGKILL else ""
+        return f"the compiler's process ended with {done.returncode}: a signal killed it{memory}"
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"the compiler's process ended with {done.returncode}"
 
 
 def described(mesh: str, answer: Answer) -> list[str]:

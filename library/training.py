@@ -14,6 +14,7 @@ from marin_models import (
     MixtureOfExpertsConfig,
     OptimizerConfig,
     RotaryScaling,
+    RouterCurve,
     Timing,
     TrainingConfig,
     TransformerConfig,
@@ -25,7 +26,14 @@ from marin_models import train as train_model
 
 CHECKPOINT_SECONDS = 60.0  # what a killed run loses at most, about
 
-for _config in (MixtureOfExpertsConfig, RotaryScaling, TransformerConfig, OptimizerConfig, TrainingConfig):
+for _config in (
+    MixtureOfExpertsConfig,
+    RotaryScaling,
+    RouterCurve,
+    TransformerConfig,
+    OptimizerConfig,
+    TrainingConfig,
+):
     encodable(name=f"marin:{_config.__name__}")(_config)
 
 
@@ -51,6 +59,10 @@ class Run:
         held_out_bits: the same in bits per byte of text.
         source_tokens: tokens drawn from each token store.
         flops: floating-point operations of the whole run, from the model's shape.
+        average: moving average of the parameters, by the same names; None: none was kept (see
+            `OptimizerConfig.average`).
+        router: what the routed layers reported at each step: MaxVio, entropy of load, losses, drops; None: there are
+            none.
     """
 
     model: TransformerConfig
@@ -67,10 +79,21 @@ class Run:
     held_out_bits: dict[str, np.ndarray]
     source_tokens: dict[str, int]
     flops: float
+    average: dict[str, np.ndarray] | None = attrs.field(default=None, metadata={"neutral": True})
+    router: RouterCurve | None = attrs.field(default=None, metadata={"neutral": True})
 
 
 class VocabularyMismatch(ValueError):
     """The token stores and the model speak of different vocabularies."""
+
+
+def check_vocabulary(what: str, vocabulary: int, model: TransformerConfig) -> None:
+    """Raise `VocabularyMismatch` where tokens of a vocabulary are not those of a model."""
+    if vocabulary != model.vocabulary:
+        raise VocabularyMismatch(
+            f"the {what} have a vocabulary of {vocabulary} and the model one of {model.vocabulary}; give the model the "
+            "tokenizer's vocabulary"
+        )
 
 
 @op(resources={"CPU": 1}, pin=["jax", "jaxlib", "optax"])
@@ -101,17 +124,19 @@ def train(
     Raises:
         Diverged: the loss left the region from which it could come back.
         VocabularyMismatch: a store's vocabulary is not the model's.
-        ValueError: ``optimizer`` clips queries and keys (``query_key_clip``), and ``model`` normalizes them.
+        ValueError: a store has no weight, or ``optimizer`` clips queries and keys (``query_key_clip``), and ``model``
+            normalizes them.
         TokenStoreDamaged: a store is not what its ledger says.
         CheckpointDamaged: the last checkpoint of an earlier attempt was changed or cut; the message names the file.
     """
     held_out = held_out or {}
     for name, store in (*stores.items(), *held_out.items()):
-        if store.vocabulary != model.vocabulary:
-            raise VocabularyMismatch(
-                f"the tokens of {name!r} have a vocabulary of {store.vocabulary} and the model one of "
-                f"{model.vocabulary}; give the model the tokenizer's vocabulary"
-            )
+        check_vocabulary(f"tokens of {name!r}", store.vocabulary, model)
+    if without := sorted(stores.keys() - weights.keys()):
+        raise ValueError(
+            f"train: {', '.join(map(repr, without))} has no weight among those of {', '.join(map(repr, weights))}; say "
+            "how much of training each store makes up, or leave it out"
+        )
     current = context()
     trained = train_model(
         model,
@@ -144,6 +169,8 @@ def train(
         },
         source_tokens=trained.source_tokens,
         flops=flops * curve.tokens[-1],
+        average=trained.average,
+        router=curve.router,
     )
 
 

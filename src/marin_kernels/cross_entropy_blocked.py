@@ -59,7 +59,7 @@ def cap_slope(logits: Float[Array, "*shape"], soft_cap: float | None) -> Float[A
 
 def tokens_at_once(tokens: int, vocabulary: int) -> int:
     """How many tokens a block has."""
-    return -(-tokens // max(1, -(-tokens * vocabulary // HELD)))
+    return max(1, -(-tokens // max(1, -(-tokens * vocabulary // HELD))))
 
 
 def in_blocks(tokens: Tokens, size: int) -> Tokens:

@@ -16,7 +16,7 @@ from marin_models.query_key_clip import clip_queries_and_keys
 from marin_models.rotary_scaling import RotaryScaling
 from marin_models.sizes import SIZES, Size, size
 from marin_models.stopping import Stops
-from marin_models.training import Curve, Evaluations, Timing, Trained, TrainingConfig, train
+from marin_models.training import Curve, Evaluations, RouterCurve, Timing, Trained, TrainingConfig, train
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
 from marin_models.windows import Mixture, window_sources, windows
@@ -35,6 +35,7 @@ __all__ = [
     "OptimizerConfig",
     "OptimizerKind",
     "RotaryScaling",
+    "RouterCurve",
     "Size",
     "Stops",
     "Throughput",

@@ -116,7 +116,9 @@ class Attention(eqx.Module):
             projected = projected + put(bias.astype(x.dtype), "model")
         if norm is not None and self.config.qk_norm == "projection":
             projected = norm(projected)
-        heads = projected.reshape(*x.shape[:2], -1, self.config.head_size)
+        # Left to infer, a single head would leave its own axis whole, and split its entries instead.
+        split = spec(BATCH, None, "model", None) if axis_sizes() else None
+        heads = jnp.reshape(projected, (*x.shape[:2], -1, self.config.head_size), out_sharding=split)
         return norm(heads) if norm is not None and self.config.qk_norm == "head" else heads
 
     def combine(
@@ -126,5 +128,6 @@ class Attention(eqx.Module):
         if self.gate is not None:
             gate = jax.nn.sigmoid(product(x, put(self.gate.astype(x.dtype), None, "model")).astype(jnp.float32))
             attended = (attended * (2 * gate[..., None])).astype(x.dtype)
-        together = jnp.reshape(attended, (*x.shape[:2], -1))
+        split = spec(BATCH, None, "model") if axis_sizes() else None
+        together = jnp.reshape(attended, (*x.shape[:2], -1), out_sharding=split)
         return product(together, put(self.output.astype(x.dtype), "model", None), BATCH, None, None)

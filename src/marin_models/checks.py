@@ -12,6 +12,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+INT32 = 2**31 - 1
+"""The largest number of steps, and the largest seed, that a compiled program counts with."""
+
+
+def integer_up_to_int32(lowest: int) -> Callable[[Any, Any, Any], None]:
+    """The attribute is an integer from ``lowest`` to `INT32`."""
+
+    def check(owner: Any, attribute: Any, value: Any) -> None:
+        at_least(lowest)(owner, attribute, value)
+        if value > INT32:
+            _refuse(owner, attribute, value, f"an integer from {lowest} to {INT32}")
+
+    return check
+
+
 def at_least(lowest: int) -> Callable[[Any, Any, Any], None]:
     """The attribute is an integer not below ``lowest``."""
 
@@ -40,11 +55,17 @@ def fraction(owner: Any, attribute: Any, value: Any) -> None:
         _refuse(owner, attribute, value, "a number from 0 to 1")
 
 
+def below_one(owner: Any, attribute: Any, value: Any) -> None:
+    """The attribute is a number from 0 to below 1."""
+    if not (_is_number(value) and 0 <= value < 1):
+        _refuse(owner, attribute, value, "a number from 0 to below 1")
+
+
 def one_of(*choices: Any) -> Callable[[Any, Any, Any], None]:
-    """The attribute is one of ``choices``."""
+    """The attribute is one of ``choices``; 1 is not True."""
 
     def check(owner: Any, attribute: Any, value: Any) -> None:
-        if value not in choices:
+        if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
             _refuse(owner, attribute, value, f"one of {', '.join(map(repr, choices))}")
 
     return check

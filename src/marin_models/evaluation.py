@@ -11,9 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from marin_kernels import token_cross_entropy
 from marin_models.mesh import BATCH, axis_sizes, put, spec
-from marin_models.parameters import unflatten
+from marin_models.parameters import check_bias, unflatten
 from marin_models.transformer import Transformer
 from marin_models.transformer_config import TransformerConfig
+from marin_models.windows import check_vocabulary
 
 
 class ScoredWindows(NamedTuple):
@@ -64,19 +65,20 @@ def document_bits(
         Bits per document, fp64; 0 for an empty one.
 
     Raises:
-        ValueError: the stride is not in ``1 .. length``, or a token is outside the vocabulary.
+        ValueError: the stride is not in ``1 .. length``, ``batch`` is below 1, a token is outside the vocabulary, or
+            ``bias`` has another shape than the model's routers.
     """
     stride = max(1, length // 2) if stride is None else stride
     if not 1 <= stride <= length:
         raise ValueError(
             f"document_bits: stride {stride} must be from 1 to length {length}, so that no token is missed"
         )
-    highest = max((int(document.max()) for document in documents if len(document)), default=0)
-    if highest >= model_config.vocabulary:
-        raise ValueError(
-            f"document_bits: token {highest} is outside the model's vocabulary of {model_config.vocabulary}; "
-            "encode the documents with the tokenizer that the model was trained with"
-        )
+    if batch < 1:
+        raise ValueError(f"document_bits: batch {batch} must be at least 1, the windows that are scored at once")
+    advice = "encode the documents with the tokenizer that the model was trained with"
+    for tokens in (*documents, *([] if start_token is None else [np.array([start_token])])):
+        check_vocabulary("document_bits", "", np.asarray(tokens), model_config.vocabulary, advice=advice)
+    check_bias("document_bits", model_config, None if bias is None else bias.shape)
     model = unflatten(model_config, parameters)
     work = scored_windows(documents, length=length, stride=stride, start_token=start_token)
     first = math.log2(model_config.vocabulary) if start_token is None else 0.0

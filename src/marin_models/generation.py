@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Integer, Key
 from marin_kernels.expert_parallel import ExpertParallelImplementation
 from marin_models.key_value_cache import Caches, capacity_of, empty_caches, enlarged, extend
 from marin_models.mesh import BATCH, axis_sizes, per_shard, put, spec
-from marin_models.parameters import unflatten
+from marin_models.parameters import check_bias, unflatten
 from marin_models.sampling import sample
 from marin_models.stopping import Stop, Stops, first_stop
 from marin_models.transformer import Transformer, check_mesh
@@ -97,11 +97,13 @@ def generate_batch(
         one; a continuation with stops begins the one without.
 
     Raises:
-        ValueError: a prompt is empty or outside the vocabulary, a number is out of its range, or the mesh cannot split
+        ValueError: a prompt is empty or outside the vocabulary, a number is out of its range, ``bias`` has another
+            shape than the model's routers, or the mesh cannot split
             the model or has devices of other processes.
     """
+    _check(model_config, [np.asarray(prompt) for prompt in prompts], count, temperature, top_p)
+    check_bias("generate", model_config, None if bias is None else bias.shape)
     prompts = [np.asarray(prompt, np.int32) for prompt in prompts]
-    _check(model_config, prompts, count, temperature, top_p)
     if not prompts or not count:
         return [Continuation(np.zeros(0, np.int32), None) for _ in prompts]
     _check_local(mesh)
@@ -198,12 +200,14 @@ def _check(config: TransformerConfig, prompts: list[np.ndarray], count: int, tem
             raise ValueError(
                 f"generate: a prompt has shape {prompt.shape}; give at least one token, such as the start-of-text token"
             )
+        if prompt.dtype.kind not in "iu":
+            raise ValueError(f"generate: a prompt holds {prompt.dtype} numbers; give tokens, which are integers")
         if prompt.min() < 0 or prompt.max() >= config.vocabulary:
             raise ValueError(
                 f"generate: a prompt holds tokens from {prompt.min()} to {prompt.max()}, but the model's vocabulary "
                 f"is {config.vocabulary}; encode it with the tokenizer that the model was trained with"
             )
-    if count < 0 or temperature < 0 or not 0 < top_p <= 1:
+    if not (count >= 0 and temperature >= 0 and 0 < top_p <= 1):  # no number that is none passes
         raise ValueError(
             f"generate: count {count} and temperature {temperature} must not be negative, "
             f"and top_p {top_p} must be above 0 and at most 1"

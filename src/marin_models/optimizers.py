@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from marin_models.checks import at_least, fraction, not_negative, one_of, optional, positive
+from marin_models.checks import at_least, below_one, fraction, not_negative, one_of, optional, positive
 from marin_models.groups import GROUPS, Group, parameter_groups
 from marin_models.hyperball import radius, step_on_sphere
 from marin_models.muon import MuonScale, nesterov, orthogonalize_together, update_scale
@@ -80,7 +80,7 @@ class OptimizerConfig:
     learning_rate: float = attrs.field(validator=positive)
     adam_learning_rate: float | None = attrs.field(default=None, validator=optional(positive))
     betas: tuple[float, float] = attrs.field(default=(0.9, 0.95))
-    momentum: float = attrs.field(default=0.95, validator=fraction)
+    momentum: float = attrs.field(default=0.95, validator=below_one)
     weight_decay: float = attrs.field(default=0.1, validator=not_negative)
     clip: float | None = attrs.field(default=1.0, validator=optional(positive))
     warmup: float = attrs.field(default=0.05, validator=fraction)
@@ -95,17 +95,18 @@ class OptimizerConfig:
     final: float = attrs.field(default=0.0, validator=fraction, kw_only=True)
     warmup_steps: int | None = attrs.field(default=None, validator=optional(at_least(0)), kw_only=True)
     branch: tuple[int, int] | None = attrs.field(default=None, kw_only=True)
-    average: float | None = attrs.field(default=None, validator=optional(fraction), kw_only=True)
+    average: float | None = attrs.field(default=None, validator=optional(below_one), kw_only=True)
     query_key_clip: float | None = attrs.field(default=None, validator=optional(positive), kw_only=True)
 
     @betas.validator
     def _check_betas(self, _, value):
-        if len(value) != 2 or not all(0 <= beta < 1 for beta in value):
+        numbers = isinstance(value, tuple | list) and all(isinstance(beta, int | float) for beta in value)
+        if not numbers or len(value) != 2 or not all(0 <= beta < 1 for beta in value):
             raise ValueError(f"OptimizerConfig: betas must be two numbers from 0 to below 1, not {value!r}")
 
     @decayed.validator
     def _check_decayed(self, _, value):
-        if not isinstance(value, tuple) or not set(value) <= set(GROUPS):
+        if not isinstance(value, tuple) or not all(group in GROUPS for group in value):
             raise ValueError(
                 f"OptimizerConfig: decayed must be a tuple of groups, which are {', '.join(map(repr, GROUPS))}; "
                 f"not {value!r}"
@@ -115,7 +116,8 @@ class OptimizerConfig:
     def _check_branch(self, _, value):
         if value is None:
             return
-        if len(value) != 2 or not all(type(one) is int for one in value) or value[0] < 0 or value[1] < 1:
+        counts = isinstance(value, tuple | list) and len(value) == 2 and all(type(one) is int for one in value)
+        if not counts or value[0] < 0 or value[1] < 1:
             raise ValueError(
                 "OptimizerConfig: branch must be (start, length): the 0-based step at which the decay begins and its "
                 f"number of steps, at least 1; not {value!r}"

@@ -1,12 +1,13 @@
 """The order in which rows of several sources are read: a pure function of seed and position, each row once per pass."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
-BLOCK = 1024  # rows in which every source has its share, to within one row
+BLOCK = 1024  # rows in which every source has its share, to within one row; of many sources, a multiple
 _STREAM_OF_BLOCKS, _STREAM_OF_PASSES = 0x626C6F636B, 0x7061737365  # keep random numbers of one seed apart
 _ROUNDS = 6
 
@@ -36,12 +37,12 @@ def places(sizes: Sequence[int], weights: Sequence[float], positions: Int[np.nda
         positions: from 0.
         seed: of the order.
     """
-    positions = np.asarray(positions, np.int64)
+    positions, weights = np.asarray(positions, np.int64), np.asarray(weights, np.float64)
     source, turn = np.empty_like(positions), np.empty_like(positions)
-    for block in np.unique(positions // BLOCK).tolist():
-        here = positions // BLOCK == block
-        sources, turns = _block(np.asarray(weights, np.float64), block, seed)
-        source[here], turn[here] = sources[positions[here] % BLOCK], turns[positions[here] % BLOCK]
+    rows = block_rows(weights)
+    for block, here in _by_block(positions // rows):
+        sources, turns = _block(weights, block, rows, seed)
+        source[here], turn[here] = sources[positions[here] % rows], turns[positions[here] % rows]
     row = np.empty_like(positions)
     for number, size in enumerate(sizes):
         chosen = source == number
@@ -79,24 +80,40 @@ def shuffled(
     return found.astype(np.int64)
 
 
-def _block(weights: np.ndarray, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def block_rows(weights: Float[np.ndarray, " sources"]) -> int:
+    """Rows of a block: `BLOCK`, or so many times it that the heaviest source can give what rounding asks of it.
+
+    Each other source may take up to a row more than its share of a block, all of them in the same one.
+    """
+    needed = len(weights) * weights.sum() / weights.max()
+    return BLOCK * (1 << max(0, math.ceil(math.log2(needed / BLOCK))))
+
+
+def _by_block(blocks: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each block that is asked for, and where."""
+    order = np.argsort(blocks, kind="stable")
+    borders = np.flatnonzero(np.diff(blocks[order])) + 1
+    return ((int(blocks[here[0]]), here) for here in np.split(order, borders) if len(here))
+
+
+def _block(weights: np.ndarray, block: int, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """For each row of a block its source, and how many rows of that source came before in the whole order."""
-    before, after = (_rows_before(weights, b) for b in (block, block + 1))
-    drawn = np.random.Philox(key=[seed, _STREAM_OF_BLOCKS], counter=[0, 0, 0, block]).random_raw(BLOCK)
+    before, after = (_rows_before(weights, b * rows) for b in (block, block + 1))
+    drawn = np.random.Philox(key=[seed, _STREAM_OF_BLOCKS], counter=[0, 0, 0, block]).random_raw(rows)
     in_order = np.repeat(np.arange(len(weights)), after - before)
     by_source = np.argsort(drawn, kind="stable")
     by_source = by_source[np.lexsort((by_source, in_order))]  # of one source, in the order of their positions
-    sources, turns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    sources, turns = np.empty(rows, np.int64), np.empty(rows, np.int64)
     sources[by_source] = in_order
-    turns[by_source] = np.arange(BLOCK) - np.searchsorted(in_order, in_order) + before[in_order]
+    turns[by_source] = np.arange(rows) - np.searchsorted(in_order, in_order) + before[in_order]
     return sources, turns
 
 
-def _rows_before(weights: np.ndarray, block: int) -> np.ndarray:
-    """Rows of each source in the blocks before one; the heaviest source takes what rounding leaves."""
-    counts = np.floor(weights / weights.sum() * block * BLOCK).astype(np.int64)
+def _rows_before(weights: np.ndarray, rows: int) -> np.ndarray:
+    """How many of so many first rows are of each source; the heaviest source takes what rounding leaves."""
+    counts = np.floor(weights / weights.sum() * rows).astype(np.int64)
     heaviest = int(np.argmax(weights))
-    counts[heaviest] += block * BLOCK - counts.sum()
+    counts[heaviest] += rows - counts.sum()
     return counts
 
 

@@ -21,6 +21,20 @@ def parameter_name(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
+def check_bias(function: str, config: TransformerConfig, shape: tuple[int, ...] | None) -> None:
+    """Raise ``ValueError`` in the name of a function if balancing biases of a shape are not those of a config.
+
+    Args:
+        function: its name.
+        config: the model's shape.
+        shape: of the biases; None: there are none, which is always possible.
+    """
+    expected = None if config.mixture is None else (config.routed_layers, config.mixture.experts)
+    if shape is not None and shape != expected:
+        wanted = "none: the model has no routers" if expected is None else f"{expected}, a row for each routed layer"
+        raise ValueError(f"{function}: bias has shape {shape}; expected {wanted}")
+
+
 def flatten(model: Transformer) -> dict[str, np.ndarray]:
     """The model's parameters by dotted name (``blocks.attention.query``: all layers, stacked on axis 0)."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)

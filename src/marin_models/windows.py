@@ -1,12 +1,16 @@
 """Training windows as a pure function of seed and step: nothing to save, any step reached at once."""
 
+import hashlib
 import math
+import numbers
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import numpy as np
 from jaxtyping import Int
 
+SAMPLED = 4096
 _STREAM_OF_WINDOWS = 0x6D6172696E  # keeps these random numbers apart from others drawn with the same seed
 
 
@@ -44,17 +48,13 @@ class Mixture:
                 "at least one"
             )
         for name, weight in self.weights.items():
-            if not (weight > 0 and math.isfinite(weight)):
+            if not (isinstance(weight, numbers.Real) and weight > 0 and math.isfinite(weight)):
                 raise ValueError(
                     f"Mixture: the weight of {name!r} is {weight!r}; it must be a finite number above 0 "
                     "(leave the stream out instead of giving it no weight)"
                 )
         for name, stream in self.streams.items():
-            if stream.ndim != 1 or stream.dtype.kind not in "iu":
-                raise ValueError(
-                    f"Mixture: stream {name!r} is {stream.dtype}{list(stream.shape)}; it must be 1-D integer tokens"
-                )
-
+            check_stream(f"Mixture: stream {name!r}", stream)
         self._check_offsets()
 
     def _check_offsets(self):
@@ -63,15 +63,52 @@ class Mixture:
         if self.offsets.keys() != self.streams.keys():
             raise ValueError(f"Mixture: offsets {list(self.offsets)} must have the names of streams {self.names}")
         for name, offsets in self.offsets.items():
-            borders = np.asarray(offsets, np.int64)
             size = len(self.streams[name])
-            if borders.ndim != 1 or not len(borders) or (np.diff(borders, prepend=0, append=size) < 0).any():
+            if not _rises(np.asarray(offsets), size):
                 raise ValueError(f"Mixture: the offsets of {name!r} must rise from 0 to {size}, the end of its stream")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the streams, sorted; sources are numbered in this order."""
         return tuple(self.streams)
+
+
+def _rises(offsets: np.ndarray, size: int) -> bool:
+    if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
+        return False
+    borders = offsets.astype(np.int64)
+    return bool(borders[0] == 0 and borders[-1] == size and (np.diff(borders) >= 0).all())
+
+
+def check_stream(what: str, stream: Any) -> None:
+    """Raise ``ValueError`` unless something is an array of tokens, one after the other."""
+    if not isinstance(stream, np.ndarray):
+        raise ValueError(f"{what} is a {type(stream).__name__}; it must be an array of 1-D integer tokens")
+    if stream.ndim != 1 or stream.dtype.kind not in "iu":
+        raise ValueError(f"{what} is {stream.dtype}{list(stream.shape)}; it must be 1-D integer tokens")
+
+
+def check_vocabulary(function: str, where: str, tokens: np.ndarray, vocabulary: int, *, advice: str) -> None:
+    """Raise ``ValueError`` in the name of a function if a token is none of a vocabulary.
+
+    Args:
+        function: its name.
+        where: what the tokens are in, such as "in the mixture".
+        tokens: integers of any shape.
+        vocabulary: tokens are from 0 to below it.
+        advice: what to do.
+    """
+    lowest, highest = tokens.min(initial=0), tokens.max(initial=0)
+    if lowest < 0 or highest >= vocabulary:
+        wrong = f"token {lowest if lowest < 0 else highest} {where}".rstrip()
+        raise ValueError(f"{function}: {wrong} is outside the model's vocabulary of {vocabulary}; {advice}")
+
+
+def described_stream(stream: np.ndarray) -> str:
+    """What tells integers from others: their number, and a digest of `SAMPLED` of them at even distances."""
+    chosen = np.linspace(0, len(stream) - 1, min(len(stream), SAMPLED)).astype(np.int64)
+    sample = hashlib.sha256(np.asarray(stream[chosen], np.int64).tobytes()).hexdigest()
+    return f"{len(stream)}, SHA-256 of some {sample[:16]}"
 
 
 def _uniform(seed: int, step: int, batch: int) -> np.ndarray:

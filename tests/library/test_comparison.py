@@ -100,3 +100,26 @@ def test_smoothing_is_the_mean_of_a_trailing_window(values, window):
 )
 def test_a_target_is_reached_when_the_curve_stays_below_it(curve, target, share):
     assert comparison.share_to_reach(np.array(curve), target) == share
+
+
+def test_steps_that_were_skipped_are_left_out_of_a_smoothed_curve_and_reach_nothing():
+    curve = np.array([3.0, np.nan, 1.0, np.inf, 1.0])
+    np.testing.assert_array_equal(comparison.smoothed(curve, 2), [3.0, 3.0, 1.0, 1.0, 1.0])
+    np.testing.assert_array_equal(comparison.smoothed(curve, 1), [3.0, np.nan, 1.0, np.nan, 1.0])
+    assert comparison.share_to_reach(np.array([1.0, np.nan]), 2.0) is None
+    assert comparison.share_to_reach(np.array([]), 2.0) is None
+    with pytest.raises(ValueError, match="window=0; expected at least 1, the value itself"):
+        comparison.smoothed(curve, 0)
+
+
+def test_cells_without_a_seed_are_refused():
+    with pytest.raises(
+        ValueError, match=r"the cell at \{'optimizer': 'muon'\} has no 'seed'; give the grid an axis of"
+    ):
+        comparison.arms([Cell({"optimizer": "muon"}, Ok(bits_of(2)))])
+
+
+@pytest.mark.parametrize("wrong", [{"level": 95.0}, {"level": 0.0}, {"resamples": 0}])
+def test_a_level_or_number_of_draws_out_of_range_is_refused_for_groups_too(wrong):
+    with pytest.raises(ValueError, match=r"level=.*, resamples=.*; expected 0 < level < 1 and at least one resample"):
+        macro_interval(bits_of(2), LENGTHS, seed=0, **wrong)

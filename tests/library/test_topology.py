@@ -101,7 +101,25 @@ def test_a_compiler_that_dies_or_takes_too_long_is_told(processes, monkeypatch):
     assert "took longer than 2 s for mesh {'data': 64}; give --timeout more, or a smaller model" in done.output
 
 
-@pytest.mark.parametrize("text", ["data", "data=x", "pipeline=2", "data=2,data=4", ""])
+def test_a_mesh_that_is_refused_loses_nothing_of_the_others(processes):
+    _, answers = processes
+    meshes = ["--mesh", "data=64", "--mesh", "data=3", "--mesh", "data=8,expert=8"]
+    found = [ended(out=json.dumps(answer())), ended(2, error="ValueError: a mesh of 3 devices"), ended(-9, error="log")]
+    answers += found * 2
+    done = CliRunner().invoke(topology, [*ARGUMENTS, *meshes])
+    assert done.exit_code == 1
+    assert "mesh data=64: 64 devices, fits" in done.output
+    assert "mesh data=3: cannot be planned: ValueError: a mesh of 3 devices" in done.output
+    killed = "ended with -9: a signal killed it; most likely the machine ran out of memory"
+    assert f"mesh data=8,expert=8: cannot be planned: the compiler's process {killed}" in done.output
+    done = CliRunner().invoke(topology, [*ARGUMENTS, *meshes, "--json"])
+    assert done.exit_code == 1
+    assert [set(one) & {"mesh", "refused", "devices"} for one in json.loads(done.output)] == [
+        {"mesh", "devices"}, {"mesh", "refused"}, {"mesh", "refused"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["data", "data=x", "pipeline=2", "data=2,data=4", "data=0", ""])
 def test_a_mesh_that_is_not_written_as_one_is_refused(text):
     with pytest.raises(click.BadParameter, match=r"is no mesh at .* write axes once each, of replica, data, expert"):
         parse_mesh(text)

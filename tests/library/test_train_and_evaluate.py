@@ -10,7 +10,15 @@ from library.tokenizers import byte_tokenizer
 from library.training import Run, VocabularyMismatch, train
 from marin_dsl import Directory, Failed, Ok, evaluate
 from marin_dsl.encoding import decode, encode, encode_with_leaves
-from marin_models import Diverged, OptimizerConfig, RotaryScaling, TrainingConfig, TransformerConfig, flops_per_token
+from marin_models import (
+    Diverged,
+    MixtureOfExpertsConfig,
+    OptimizerConfig,
+    RotaryScaling,
+    TrainingConfig,
+    TransformerConfig,
+    flops_per_token,
+)
 
 MODEL = TransformerConfig(vocabulary=257, width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16)
 OPTIMIZER = OptimizerConfig("adamw", learning_rate=0.01)
@@ -98,6 +106,38 @@ def test_a_vocabulary_that_is_not_the_stores_is_refused(stores):
         "the tokens of 'first' have a vocabulary of 257 and the model one of 300; give the model the tokenizer's "
         "vocabulary"
     )
+
+
+def test_tokens_of_another_vocabulary_are_refused_in_evaluation_and_generation(stores, run):
+    other = attrs.evolve(stores["first"], vocabulary=200)
+    with pytest.raises(VocabularyMismatch, match="the tokens of 'first' have a vocabulary of 200 and the model one of"):
+        evaluation.held_out_bits.function(run, {"first": other}, length=16)
+    tokenizer = attrs.evolve(byte_tokenizer.function(), vocabulary=300)
+    with pytest.raises(
+        VocabularyMismatch, match="tokens of the tokenizer have a vocabulary of 300 and the model one of"
+    ):
+        evaluation.continuation.function(run, tokenizer, "a", tokens=1)
+
+
+def test_a_store_without_a_weight_is_refused(stores):
+    with pytest.raises(
+        ValueError, match="'second' has no weight among those of 'first'; say how much of training each"
+    ):
+        train.function(stores, {"first": 1.0}, model=MODEL, optimizer=OPTIMIZER, training=TRAINING)
+
+
+def test_a_run_keeps_the_average_and_what_its_routers_reported(stores, run):
+    assert (run.average, run.router) == (None, None)
+    assert b"average" not in encode_with_leaves(attrs.evolve(run, parameters={})).data
+    routed = attrs.evolve(MODEL, mixture=MixtureOfExpertsConfig(experts=4, top_k=2, inner=8))
+    found = trained(stores, model=routed, optimizer=attrs.evolve(OPTIMIZER, average=0.9))
+    assert found.router.max_violation.shape == (12, 1)
+    assert found.average.keys() == found.parameters.keys()
+    assert any((found.average[name] != value).any() for name, value in found.parameters.items())
+    encoded = encode_with_leaves(found)
+    again = decode(encoded.data, read_leaf=lambda digest, size: b"".join(encoded.leaves[digest].chunks()))
+    np.testing.assert_array_equal(again.router.dropped, found.router.dropped)
+    np.testing.assert_array_equal(again.average["embedding"], found.average["embedding"])
 
 
 def test_a_learning_rate_far_too_high_is_stopped_by_the_guard(stores):

@@ -131,6 +131,14 @@ def test_no_token_at_all_costs_nothing(implementation):
 
 
 @pytest.mark.parametrize("implementation", EVERY)
+def test_rows_without_tokens_cost_nothing(implementation):
+    hidden, head, targets, _ = arrays(0, 0)
+    loss, mean, d_hidden, d_head = with_gradients(hidden, head, targets, implementation=implementation)
+    assert (float(loss), float(mean), d_hidden.shape) == (0.0, 0.0, (0, 5))
+    np.testing.assert_array_equal(d_head, 0)
+
+
+@pytest.mark.parametrize("implementation", EVERY)
 def test_bfloat16_inputs_give_a_float32_loss_and_bfloat16_gradients(implementation, small_chunks):
     hidden, head, targets, weights = arrays(7, 9, dtype=jnp.bfloat16)
     exact = with_gradients(

@@ -45,6 +45,11 @@ def test_one_update_by_quantiles_balances_the_same_batch():
         assert last < 0.06
 
 
+def test_a_bias_by_quantiles_has_a_mean_of_zero():
+    _, _, bias = routed(popular_logits(8192, 64, 1), jnp.zeros(64), ALL, config=MANY)
+    assert abs(float(jnp.mean(bias))) < 1e-5 < float(jnp.max(jnp.abs(bias)))
+
+
 def test_a_fresh_batch_is_balanced_by_the_one_before_it():
     logits = popular_logits(4 * 8192, 64, 1).reshape(4, 8192, 64)
     before, once, twice, thrice = violations(logits, MANY)

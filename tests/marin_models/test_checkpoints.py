@@ -207,8 +207,61 @@ def test_what_cannot_be_written_is_an_error_of_the_next_call(tmp_path):
 
 @pytest.mark.parametrize("setting", ["keep", "every_steps"])
 def test_an_interval_of_nothing_is_refused(tmp_path, setting):
-    with pytest.raises(ValueError, match=f"Checkpoints: {setting} must be above 0, not 0"):
+    with pytest.raises(ValueError, match=f"Checkpoints: {setting} must be an integer above 0, not 0"):
         Checkpoints(tmp_path, **{setting: 0})
+
+
+@pytest.mark.parametrize("setting", ["every_seconds", "patience"])
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_seconds_that_are_none_are_refused(tmp_path, setting, seconds):
+    with pytest.raises(ValueError, match=f"Checkpoints: {setting} must be a number of seconds, at least 0, not"):
+        Checkpoints(tmp_path, **{setting: seconds})
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file is no folder; remove it, or give another place"):
+        Checkpoints(tmp_path / "file")
+
+
+def test_a_checkpoint_that_is_there_is_left_as_it_is(tmp_path):
+    saved(tmp_path, 3)
+    again = Checkpoints(tmp_path)
+    again.save(3, a_state(4), run={"seed": 1})
+    again.close()
+    assert again.written == []
+    assert bits(restored(tmp_path).state) == bits(a_state(3))
+
+
+def test_checkpoints_that_were_closed_say_so(tmp_path):
+    checkpoints = saved(tmp_path, 1)
+    with pytest.raises(ValueError, match="are closed, as `train` leaves what it was given; make new ones for each run"):
+        checkpoints.save(2, a_state())
+    with pytest.raises(ValueError, match="are closed"):
+        checkpoints.reserve(a_state())
+
+
+@pytest.mark.parametrize("name", ["a/b", "../../up", "100%", "%2F"])
+def test_a_name_is_never_a_path(tmp_path, name):
+    checkpoints = Checkpoints(tmp_path / "here")
+    checkpoints.save(1, {"one": jnp.ones(2)}, {name: np.arange(3)})
+    checkpoints.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    found = Checkpoints(tmp_path / "here").restore({"one": jnp.ones(2)})
+    np.testing.assert_array_equal(found.records[name], np.arange(3))
+
+
+@pytest.mark.parametrize("place", ["step-000000003", "step-000000003/checkpoint.json"])
+def test_what_is_of_another_kind_than_it_was_is_damaged(tmp_path, place):
+    saved(tmp_path, 3)
+    if place.endswith("json"):
+        (tmp_path / place).unlink()
+        (tmp_path / place).mkdir()
+    else:
+        shutil.rmtree(tmp_path / place)
+        (tmp_path / place).touch()
+    with pytest.raises(CheckpointDamaged, match=r"checkpoint.json: (Is|Not) a directory; the checkpoint was changed"):
+        restored(tmp_path)
 
 
 def test_large_parts_are_written_in_several_files(tmp_path, monkeypatch):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import TINY, tiny_model
+from tiny_models import ROUTED, TINY, tiny_model
 
 from marin_models import MixtureOfExpertsConfig, document_bits, flatten, unflatten
 from marin_models.evaluation import held_out_windows, scored_windows, window_loss
-from marin_models.parameters import abstract_model
+from marin_models.parameters import abstract_model, check_bias
 
 PARAMETERS = {name: value * 3 for name, value in flatten(tiny_model()).items()}
 DOCUMENTS = [np.random.default_rng(n).integers(0, 17, n).astype(np.uint16) for n in (5, 0, 23, 1, 8)]
@@ -110,6 +110,22 @@ def test_a_stride_that_would_miss_tokens_is_refused(stride):
 def test_a_token_outside_the_vocabulary_is_refused():
     with pytest.raises(ValueError, match="token 17 is outside the model's vocabulary of 17; encode the documents with"):
         bits([np.array([1, 17])])
+    with pytest.raises(ValueError, match="token -1 is outside the model's vocabulary of 17; encode the documents with"):
+        bits([np.array([1, -1])])
+    with pytest.raises(ValueError, match="token 17 is outside the model's vocabulary of 17"):
+        bits(start_token=17)
+
+
+def test_a_bias_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"document_bits: bias has shape \(1, 4\); expected none: the model has no"):
+        bits(bias=np.zeros((1, 4), np.float32))
+    with pytest.raises(ValueError, match=r"generate: bias has shape \(1, 4\); expected \(2, 4\), a row for each rou"):
+        check_bias("generate", ROUTED, (1, 4))
+
+
+def test_a_batch_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="batch 0 must be at least 1, the windows that are scored at once"):
+        bits(batch=0)
 
 
 def test_held_out_windows_are_spread_over_the_stream_and_the_same_each_time():

@@ -73,6 +73,14 @@ def test_a_model_gives_the_same_numbers_on_one_device_and_on_a_mesh_of_eight():
     assert latent.up.sharding.shard_shape(latent.up.shape) == (1, 2, 2)
 
 
+@on_devices(8)
+def test_a_single_head_lies_on_a_mesh_too():
+    for heads in (2, 1):
+        model = random_model(attrs.evolve(TINY, layers=1, heads=heads, key_value_heads=1))
+        plain = loss_and_gradients(model, *inputs())
+        assert_equal_numbers(on_mesh(model, data=2), plain, 2e-5)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("config", [MIXED, GATED], ids=["mixed", "dense"])
 @on_devices(8)

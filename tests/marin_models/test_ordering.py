@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_models.ordering import BLOCK, places, shuffled
+from marin_models.ordering import BLOCK, block_rows, places, shuffled
 
 seeds = st.integers(0, 2**40)
 
@@ -51,6 +51,29 @@ def test_a_position_is_the_same_whoever_asks_for_it_and_with_what_else(positions
     for number, position in enumerate(positions):
         alone = places(sizes, weights, np.array([position]), seed=seed)
         assert (alone.source[0], alone.row[0]) == (together.source[number], together.row[number])
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=33, max_size=200), st.booleans(), seeds)
+def test_of_many_sources_each_has_its_share_of_every_block(weights, equal, seed):
+    weights = np.ones(len(weights)) if equal else np.array(weights)
+    rows, heaviest = block_rows(weights), np.argmax(weights)
+    found = places([7] * len(weights), weights.tolist(), np.arange(3 * rows), seed=seed)
+    shares = rows * weights / weights.sum()
+    for source in found.source.reshape(3, rows):
+        counts = np.bincount(source, minlength=len(weights))
+        others = np.delete(np.abs(counts - shares), heaviest)
+        assert others.max() < 1 + 1e-6
+    assert rows == BLOCK or rows < 4 * len(weights) ** 2
+
+
+def test_few_sources_share_blocks_of_the_usual_size():
+    assert block_rows(np.ones(32)) == BLOCK
+    assert block_rows(np.ones(33)) == 2 * BLOCK
+    assert block_rows(np.array([100.0, *[1.0] * 99])) == BLOCK
+
+
+def test_no_positions_have_no_places():
+    assert places((7, 100), (1.0, 3.0), np.arange(0), seed=7).row.shape == (0,)
 
 
 def test_a_light_source_comes_too():

@@ -146,3 +146,24 @@ def test_a_step_that_is_too_large_is_said_not_to_fit():
     found = plan(Request("v5e:2x2", "dense-3b", 64, 2048, {"data": 4}))
     assert not found.fits
     assert found.capacity == 16 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "dense-2b"}, "there is no size 'dense-2b'; choose one of dense-100k"),
+        ({"optimizer": "sgd"}, "kind must be one of 'adamw', 'muon', 'muonh', 'adamh', not 'sgd'"),
+        ({"micro_batches": 3}, "a batch of 8 rows cannot be cut into 3 micro_batches of one size"),
+        ({"remat": "half"}, "remat must be one of 'none', 'full', 'save_moe', not 'half'"),
+        (
+            {"expert_parallel": "ring"},
+            "expert_parallel 'ring' is for mixtures of experts, and dense-1m has none; leave",
+        ),
+        ({"capacity_factor": 1.5}, r"capacity_factor 1\.5 is for mixtures of experts, and dense-1m has none; leave it"),
+        ({"topology": "v3:2x2"}, "no topology is named 'v3:2x2'; write kind:shape with kind v4"),
+    ],
+)
+def test_what_cannot_be_planned_is_told_before_the_compilers_are_asked_for(changes, message):
+    given = {"topology": "v5p:2x2x1", "model": "dense-1m", "batch": 8, "length": 16}
+    with pytest.raises(ValueError, match=message):
+        plan(Request(**{**given, **changes}))

@@ -170,7 +170,7 @@ def test_a_variant_that_needs_half_the_compute_is_twice_as_fast():
     assert found.value == pytest.approx(2, rel=0.1)
     assert effective_speedup(*fits, 1e20, throughput=0.5).value == pytest.approx(found.value / 2)
     assert any(text.startswith("variant: compute 1e+25") for text in effective_speedup(*fits, 1e25).warnings)
-    with pytest.raises(ValueError, match=r"throughput must be above 0, not 0\.0"):
+    with pytest.raises(ValueError, match=r"throughput must be a finite number above 0, not 0\.0"):
         effective_speedup(*fits, 1e20, throughput=0.0)
 
 
@@ -180,12 +180,83 @@ def test_a_variant_that_needs_half_the_compute_is_twice_as_fast():
         ([1, 2], [1, 2], "at least 3 runs are needed for this law, 2 were given"),
         ([1, 2, 3], [1, 2], r"their lengths are \{'x': 3, 'y': 2\}"),
         ([1, 2, 3], [1, 0, 2], r"y\[1\] is .*0\.0.*, not a finite number above 0; leave this run out"),
-        ([1, float("nan"), 3], [1, 2, 2], r"x\[1\] is .*nan.*, not a finite number above 0"),
+        ([1, float("nan"), 3], [1, 2, 2], r"x\[1\] is nan, not a finite number above 0"),
+        ([1, -2.0, 3], [1, 2, 2], r"x\[1\] is -2\.0, not a finite number above 0"),
+        ([7, 7, 7], [1, 2, 2], "the 3 runs have 1 different x, 7 the first; at least 2 are needed to tell how y"),
+        (np.ones((3, 2)), [1, 2, 2], "x must be a sequence with one number per run, not array"),
     ],
 )
 def test_runs_that_cannot_be_fitted_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
         fit_power_law(x, y)
+
+
+def test_a_law_that_levels_off_needs_three_places():
+    with pytest.raises(ValueError, match="the 4 runs have 2 different x, 1 the first; at least 3 are needed"):
+        fit_power_law([1, 1, 2, 2], [4, 3, 2, 1], offset="fitted")
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda fit: fit.forecast(0.0), r"forecast: x must be a finite number above 0, not 0\.0"),
+        (lambda fit: fit.forecast(-1.0), r"forecast: x must be a finite number above 0, not -1\.0"),
+        (lambda fit: fit.needed(float("nan")), "needed: y must be a finite number above 0, not nan"),
+        (lambda fit: fit.forecast(1e20, level=95.0), r"level must be between 0 and 1, such as 0\.95, not 95\.0"),
+        (lambda fit: effective_speedup(fit, fit, 0.0), r"effective_speedup: compute must be .* above 0, not 0\.0"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_law_is_refused(ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(fit_power_law(COMPUTE, COMPUTE**0.5, resamples=2))
+
+
+def test_without_resamples_there_is_a_law_and_no_interval():
+    fit = fit_power_law(COMPUTE, COMPUTE**0.5, resamples=0)
+    assert fit.law.exponent == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="without resamples there is no interval; fit with resamples of at least 1"):
+        fit.forecast(1e20)
+    with pytest.raises(ValueError, match="resamples -1 and seed 0 must be integers of at least 0"):
+        fit_power_law(COMPUTE, COMPUTE, resamples=-1)
+
+
+BUDGETS = np.repeat([1e18, 1e19, 1e20], 3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "losses", "settings", "message"),
+    [
+        ([1e6, 1e6, 2e6], [3, 3.1, 2.9], {}, r"the 3 runs at compute 1e\+18 have 2 different numbers of parameters"),
+        ([1e6, 2e6, 4e6], [3, 2.9, 2.8 + 1e-14], {}, r"the losses at compute 1e\+18 have no lowest point .* add runs"),
+        ([1e6, 2e6, 4e6], [3, 2.8, 2.9], {"flops": -6.0}, r"flops must be a finite number above 0, not -6\.0"),
+        ([1e6, 2e6, 4e6], [3, 2.8, 2.9], {"resamples": 0}, "resamples must be a finite number above 0, not 0"),
+    ],
+)
+def test_budgets_that_have_no_parabola_are_refused(sizes, losses, settings, message):
+    with pytest.raises(ValueError, match=message):
+        fit_isoflops(BUDGETS, sizes * 3, losses * 3, **settings)
+
+
+def test_a_surface_needs_runs_of_different_sizes_and_tokens():
+    parameters = np.geomspace(1e6, 1e8, 6)
+    for changed, message in (
+        ({"parameters": [1e6] * 6}, "all runs have the same parameters, 1e\\+06; how the loss depends on them"),
+        ({"tokens": [1e9] * 6}, "all runs have the same tokens, 1e\\+09"),
+    ):
+        columns = {"parameters": parameters, "tokens": 20 * parameters, "loss": np.linspace(4, 3, 6), **changed}
+        with pytest.raises(ValueError, match=message):
+            fit_loss_surface(**columns)
+
+
+def test_runs_along_a_line_are_told():
+    parameters = np.geomspace(1e6, 1e8, 6)
+    loss = [SURFACE(one, 20 * one) for one in parameters]
+    fit = fit_loss_surface(parameters, 20 * parameters, loss, resamples=1)
+    assert "parameters and tokens of the runs rise together; what each does is hardly known apart" in fit.warnings
+    with pytest.raises(ValueError, match=r"optimum: compute must be a finite number above 0, not -1\.0"):
+        fit.optimum(-1.0)
+    with pytest.raises(ValueError, match=r"forecast: tokens must be a finite number above 0, not 0\.0"):
+        fit.forecast(1e6, 0.0)
 
 
 @pytest.mark.long

@@ -156,6 +156,19 @@ def test_a_token_outside_the_vocabulary_is_refused():
     mixture = Mixture({"a": counting_stream(vocabulary=18)}, {"a": 1})
     with pytest.raises(ValueError, match="token 17 in the mixture is outside the model's vocabulary of 17; train with"):
         train(TINY, ADAMW, SHORT, mixture)
+    signed = Mixture({"a": counting_stream().astype(np.int32) - 17}, {"a": 1})
+    with pytest.raises(
+        ValueError, match="token -17 in the mixture is outside the model's vocabulary of 17; train with"
+    ):
+        train(TINY, ADAMW, SHORT, signed)
+
+
+def test_a_held_out_token_outside_the_vocabulary_is_refused_before_anything_is_compiled():
+    message = "train: token 17 in the held-out stream 'other' is outside the model's vocabulary of 17; train with"
+    with pytest.raises(ValueError, match=message):
+        train(TINY, ADAMW, SHORT, tiny_mixture(), held_out={"other": counting_stream(vocabulary=18)})
+    with pytest.raises(ValueError, match=r"the held-out stream 'other' is float64\[9\]; it must be 1-D integer tokens"):
+        train(TINY, ADAMW, SHORT, tiny_mixture(), held_out={"other": np.zeros(9)})
 
 
 def test_a_stream_shorter_than_a_window_is_refused_before_anything_is_compiled():
@@ -169,7 +182,9 @@ def test_a_stream_shorter_than_a_window_is_refused_before_anything_is_compiled()
     [
         ({"steps": 0}, "steps must be an integer of at least 1, not 0"),
         ({"batch": 1.5}, r"batch must be an integer of at least 1, not 1\.5"),
+        ({"steps": 2**31}, "steps must be an integer from 1 to 2147483647, not 2147483648"),
         ({"seed": -1}, "seed must be an integer of at least 0, not -1"),
+        ({"seed": 2**31}, "seed must be an integer from 0 to 2147483647, not 2147483648"),
         ({"z_loss": -1e-4}, r"z_loss must be a finite number of at least 0, not -0\.0001"),
         ({"divergence_margin": 0}, "divergence_margin must be a finite number above 0, not 0"),
         ({"not_finite": "ignore"}, "not_finite must be one of 'stop', 'skip', not 'ignore'"),

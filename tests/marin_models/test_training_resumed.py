@@ -14,6 +14,8 @@ from test_training import same
 from tiny_models import ADAMW, SHORT, TINY, counting_stream, tiny_mixture
 
 from marin_models import CheckpointDamaged, CheckpointMismatch, Checkpoints, Mixture, train
+from marin_models.training import feed
+from marin_models.training.loop import described_run
 
 ONE = attrs.evolve(TINY, layers=1)
 
@@ -68,6 +70,11 @@ def test_a_damaged_checkpoint_stops_training_and_another_run_is_refused(tmp_path
     stopped_after(0, tmp_path, SHORT)
     with pytest.raises(CheckpointMismatch, match=r"another run; .*\n  training.seed: 3 when it was written, 4 now"):
         train(ONE, ADAMW, attrs.evolve(SHORT, seed=4), tiny_mixture(), checkpoints=Checkpoints(tmp_path))
+    with pytest.raises(CheckpointMismatch, match=r"held-out tokens of up: None when it was written, '50, SHA-256 of"):
+        train(ONE, ADAMW, SHORT, tiny_mixture(), checkpoints=Checkpoints(tmp_path), held_out=held_out())
+    other = Mixture({name: (each + 1) % 17 for name, each in tiny_mixture().streams.items()}, tiny_mixture().weights)
+    with pytest.raises(CheckpointMismatch, match=r"tokens of down: '200, SHA-256 of some \w+' when .*'200, SHA-256 of"):
+        train(ONE, ADAMW, SHORT, other, checkpoints=Checkpoints(tmp_path))
     (tmp_path / "step-000000003/state.model.embedding/c/0/0").write_bytes(b"")
     with pytest.raises(CheckpointDamaged, match=r"step-000000003/state.model.embedding/c/0/0: 0 bytes, expected \d+"):
         train(ONE, ADAMW, SHORT, tiny_mixture(), checkpoints=Checkpoints(tmp_path))
@@ -96,6 +103,21 @@ def test_rows_of_whole_documents_are_trained_on_and_counted():
     assert trained.curve.tokens[-1] < 13 * 24
     assert 0.5 < trained.source_tokens["b"] / trained.curve.tokens[-1] < 0.8
     assert trained.curve.loss[-1] < trained.curve.loss[0]
+
+
+def test_tokens_of_each_source_are_the_same_counted_in_parts(monkeypatch):
+    read = feed.feed_of(documents_mixture(), attrs.evolve(SHORT, rows="documents"))
+    whole = read.source_tokens(13)
+    monkeypatch.setattr(feed, "COUNTED", 7)
+    assert read.source_tokens(13) == whole
+
+
+def test_borders_of_documents_belong_to_a_run_that_reads_documents():
+    streams, documents = {"a": counting_stream(120)}, attrs.evolve(SHORT, rows="documents")
+    mixtures = [Mixture(streams, {"a": 1}, {"a": np.array([0, border, 120])}) for border in (50, 51)]
+    one, other = (described_run(ONE, ADAMW, documents, mixture, {}) for mixture in mixtures)
+    assert [name for name in one if one[name] != other[name]] == ["documents' ends of a"]
+    assert len({str(described_run(ONE, ADAMW, SHORT, mixture, {})) for mixture in mixtures}) == 1
 
 
 def test_rows_of_documents_need_their_borders():

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_models import Mixture, window_sources, windows
+from marin_models.windows import described_stream
 
 steps = st.integers(0, 10**12)
 seeds = st.integers(0, 2**40)
@@ -47,12 +48,36 @@ def test_a_part_of_a_batch_is_the_same_rows_whoever_asks_for_it():
         ({"a": [0, 50]}, r"offsets \['a'\] must have the names of streams \('a', 'b'\)"),
         ({"a": [0, 50], "b": [0, 81]}, "the offsets of 'b' must rise from 0 to 80, the end of its stream"),
         ({"a": [0, 30, 20, 50], "b": [0, 80]}, "the offsets of 'a' must rise from 0 to 50"),
+        ({"a": [3, 50], "b": [0, 80]}, "the offsets of 'a' must rise from 0 to 50"),
+        ({"a": [0, 49], "b": [0, 80]}, "the offsets of 'a' must rise from 0 to 50"),
+        ({"a": [0.0, 50.0], "b": [0, 80]}, "the offsets of 'a' must rise from 0 to 50"),
     ],
 )
 def test_borders_of_documents_that_are_not_those_of_their_streams_are_refused(offsets, message):
     one = mixture()
     with pytest.raises(ValueError, match=message):
         Mixture(one.streams, one.weights, {name: np.array(each) for name, each in offsets.items()})
+
+
+@pytest.mark.parametrize(
+    ("stream", "weight", "message"),
+    [
+        ([1, 2, 3], 1, "stream 'a' is a list; it must be an array of 1-D integer tokens"),
+        (np.zeros((2, 3), int), 1, r"stream 'a' is int64\[2, 3\]; it must be 1-D integer tokens"),
+        (np.zeros(3), 1, r"stream 'a' is float64\[3\]; it must be 1-D integer tokens"),
+        (np.zeros(3, int), "1", "the weight of 'a' is '1'; it must be a finite number above 0"),
+    ],
+)
+def test_what_is_no_stream_or_weight_is_refused(stream, weight, message):
+    with pytest.raises(ValueError, match=message):
+        Mixture({"a": stream}, {"a": weight})
+
+
+def test_streams_that_differ_are_described_differently():
+    one = np.arange(100_000) % 17
+    assert described_stream(one) == described_stream(one.astype(np.uint8))
+    assert len({described_stream(each) for each in (one, one[::-1], one[:-1], (one + 1) % 17)}) == 4
+    assert described_stream(one[:0]).startswith("0, ")
 
 
 def test_steps_and_seeds_give_different_windows():

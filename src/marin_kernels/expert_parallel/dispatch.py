@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
@@ -75,8 +76,10 @@ def moe(
         The outputs, in the dtype of ``x`` (sums are fp32), and exact counts.
 
     Raises:
-        ValueError: the implementation is unknown, or cannot run on this mesh or with these sizes.
+        ValueError: the implementation is unknown, or cannot run on this mesh or with these sizes; or shapes do not
+            belong together.
     """
+    _check_shapes(x, routing, experts)
     current = jax.sharding.get_abstract_mesh()
     if isinstance(mesh, Mesh) and current.empty and not isinstance(x, jax.core.Tracer):
         with jax.set_mesh(mesh):
@@ -106,6 +109,25 @@ def _jitted(x, routing, experts, implementation, capacity_factor, grouped_matmul
         grouped_matmul=grouped_matmul,
         shards_per_host=shards_per_host,
     )
+
+
+def _check_shapes(x: Array | np.ndarray, routing: Routing, experts: Experts) -> None:
+    """Refuse what broadcasting would make something of: another number of tokens, weights or experts."""
+    (tokens, width), choices, (count, _, inner) = x.shape, routing.experts.shape, experts.gate.shape
+    expected = {
+        "routing.experts": (choices, (tokens, *choices[1:])),
+        "routing.weights": (routing.weights.shape, choices),
+        "experts.gate": (experts.gate.shape, (count, width, inner)),
+        "experts.up": (experts.up.shape, (count, width, inner)),
+        "experts.down": (experts.down.shape, (count, inner, width)),
+    }
+    if routing.valid is not None:
+        expected["routing.valid"] = (routing.valid.shape, (tokens,))
+    wrong = [f"{name} has shape {given}, not {wanted}" for name, (given, wanted) in expected.items() if given != wanted]
+    if not jnp.issubdtype(routing.experts.dtype, jnp.integer):
+        wrong.append(f"routing.experts holds {routing.experts.dtype}, not integers")
+    if wrong:
+        raise ValueError(f"moe: for x of shape {x.shape}, {'; '.join(wrong)}")
 
 
 def _check_in_force(mesh: Mesh | AbstractMesh | None, current: AbstractMesh) -> None:
@@ -141,7 +163,12 @@ def _extent(
             f"moe: {x.shape[0]} tokens cannot be split evenly over {shards} shards ({_named(sizes)}); "
             "pad them with tokens that `routing.valid` marks False"
         )
-    exact = None if factor is None else Fraction(factor).limit_denominator(1000)
+    if factor is not None and not 0 < factor < math.inf:
+        raise ValueError(
+            f"moe: capacity_factor={factor} leaves no room, or is none; give a finite number above 0, or None to drop "
+            "nothing"
+        )
+    exact = None if factor is None else max(Fraction(factor).limit_denominator(1000), Fraction(1, 1000))
     expert_shards = sizes.get("expert", 1)
     if lanes is None:
         lanes = math.gcd(expert_shards, max(1, jax.local_device_count() // sizes.get("model", 1)))
@@ -152,11 +179,6 @@ def _extent(
 
 def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: Experts) -> None:
     inner, parts = experts.gate.shape[2], sizes.get("model", 1)
-    if extent.capacity_factor is not None and extent.capacity_factor <= 0:
-        raise ValueError(
-            f"moe: capacity_factor={float(extent.capacity_factor)} leaves no room; give a positive number, "
-            "or None to drop nothing"
-        )
     if implementation == "local" and extent.shards > 1:
         raise ValueError(
             f"moe: 'local' needs all experts on the shard of their tokens, but the mesh ({_named(sizes)}) splits them "
@@ -167,7 +189,7 @@ def _check(implementation: str, extent: Extent, sizes: dict[str, int], experts: 
             f"moe: {extent.experts} experts cannot be split evenly over {extent.shards} shards ({_named(sizes)}); "
             f"make the number of experts a multiple of {extent.shards}, or the expert axis smaller"
         )
-    if extent.shards % extent.lanes:
+    if extent.lanes < 1 or extent.shards % extent.lanes:
         raise ValueError(
             f"moe: shards_per_host={extent.lanes} does not divide the expert axis of size {extent.shards}; "
             "give a divisor"

@@ -7,6 +7,8 @@ import attrs
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+INT32 = 2**31 - 1
+
 
 @attrs.frozen
 class Extent:
@@ -100,6 +102,8 @@ def ceiling(value: Fraction | int) -> int:
 def share(count: Int[Array, "*shape"], factor: Fraction) -> Int[Array, "*shape"]:
     """``ceil(count * factor)`` in exact int32 arithmetic, where floating point could be a row off.
 
+    What is beyond int32 is its largest number: there is room for all then, and never for less.
+
     Raises:
         ValueError: the factor has so long a fraction that a product could overflow.
     """
@@ -110,4 +114,5 @@ def share(count: Int[Array, "*shape"], factor: Fraction) -> Int[Array, "*shape"]
             "round it to two or three decimals"
         )
     whole, rest = jnp.divmod(count, bottom)
-    return whole * top + (rest * top + bottom - 1) // bottom
+    exact = whole * top + (rest * top + bottom - 1) // bottom
+    return jnp.where(whole < INT32 // top, exact, INT32)

@@ -157,16 +157,27 @@ def read_array(folder: Path, name: str) -> Shaped[np.ndarray, "..."]:
         CheckpointDamaged: a file is not what was written.
     """
     try:
-        return np.asarray(tensorstore.open(_place(folder / name), open=True, read=True).result().read().result())
+        return np.asarray(
+            tensorstore.open(_place(array_folder(folder, name)), open=True, read=True).result().read().result()
+        )
     except ValueError as error:
-        raise damaged(folder / name, str(error), folder) from None
+        raise damaged(array_folder(folder, name), str(error), folder) from None
+
+
+def array_folder(folder: Path, name: str) -> Path:
+    """Where an array lies; a name is never a path, whatever a stream of tokens is called.
+
+    >>> array_folder(Path("step-1"), "records.loss.a/b").name
+    'records.loss.a%2Fb'
+    """
+    return folder / name.replace("%", "%25").replace("/", "%2F")
 
 
 class _Reading:
     """An array on its way from the disk: every distinct part is read once, all of them at the same time."""
 
     def __init__(self, folder: Path, name: str, like: Any) -> None:
-        self.path, self.folder, self.like = folder / name, folder, like
+        self.path, self.folder, self.like = array_folder(folder, name), folder, like
         self.sharding = getattr(like, "sharding", None)
         indices = self.sharding.addressable_devices_indices_map(like.shape).values() if self.sharding else [()]
         self.opened = tensorstore.open(_place(self.path), open=True, read=True)
@@ -258,7 +269,7 @@ def _described_place(folder: Path, part: Part) -> dict[str, Any]:
         "codecs": codecs[1:] if part.data.dtype.itemsize == 1 else codecs,
     }
     # What is all zeros is written too: a file that is gone is then a file that is missed.
-    return _place(folder / part.name) | {"metadata": description, "store_data_equal_to_fill_value": True}
+    return _place(array_folder(folder, part.name)) | {"metadata": description, "store_data_equal_to_fill_value": True}
 
 
 def _check_structure(folder: Path, expected: Mapping[str, Any], written: Mapping[str, Any]) -> None:

@@ -77,7 +77,8 @@ class Checkpoints:
         written: what this process has completed so far.
 
     Raises:
-        ValueError: ``keep`` or ``every_steps`` is not above 0.
+        ValueError: ``keep`` or ``every_steps`` is no integer above 0, or seconds are no number of at least 0.
+        NotADirectoryError: the folder is something else.
     """
 
     def __init__(
@@ -89,9 +90,7 @@ class Checkpoints:
         every_seconds: float | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        for name, value in (("keep", keep), ("every_steps", every_steps)):
-            if value is not None and value < 1:
-                raise ValueError(f"Checkpoints: {name} must be above 0, not {value!r}")
+        _check_settings(keep, every_steps, every_seconds, patience)
         self.folder = Path(folder).absolute()
         self.keep, self.every_steps, self.every_seconds = keep, every_steps, every_seconds
         self.patience = patience
@@ -102,6 +101,9 @@ class Checkpoints:
         self._began = time.monotonic()
         self._saves = 0
         self._attempt = _agreed(uuid.uuid4().int % 2**31)
+        self._closed = False
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"Checkpoints: {self.folder} is no folder; remove it, or give another place")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def steps(self) -> tuple[int, ...]:
@@ -111,6 +113,7 @@ class Checkpoints:
 
     def reserve(self, state: PyTree) -> None:
         """Prepare the memory that `save` needs, in the background."""
+        self._check_open()
         arrays = {f"{_STATE}.{name}": array for name, array in named_arrays(state).items()}
         self._pending = self._writer.submit(self._staging.reserve, Staging.needs(arrays))
 
@@ -148,6 +151,7 @@ class Checkpoints:
         Raises:
             OSError: this one, or the one before it, could not be written.
         """
+        self._check_open()
         self._began = began = time.monotonic()
         self._finish()
         if step in self.steps():
@@ -194,10 +198,18 @@ class Checkpoints:
         Raises:
             OSError: it could not be written.
         """
+        self._closed = True
         try:
             self._finish()
         finally:
             self._writer.shutdown()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(
+                f"Checkpoints: these ones of {self.folder} are closed, as `train` leaves what it was given; make new "
+                "ones for each run, of the same folder to go on"
+            )
 
     def _finish(self) -> None:
         pending, self._pending = self._pending, None
@@ -242,6 +254,17 @@ class Checkpoints:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / _name(step)).rename(leaving)  # at no moment does half of it look complete
         shutil.rmtree(leaving, ignore_errors=True)
+
+
+def _check_settings(keep: int, every_steps: int | None, every_seconds: float | None, patience: float) -> None:
+    for name, value in (("keep", keep), ("every_steps", every_steps)):
+        if value is None and name != "keep":
+            continue
+        if type(value) is not int or value < 1:
+            raise ValueError(f"Checkpoints: {name} must be an integer above 0, not {value!r}")
+    for name, seconds in (("every_seconds", 0.0 if every_seconds is None else every_seconds), ("patience", patience)):
+        if not (isinstance(seconds, int | float) and seconds >= 0):
+            raise ValueError(f"Checkpoints: {name} must be a number of seconds, at least 0, not {seconds!r}")
 
 
 def _name(step: int) -> str:

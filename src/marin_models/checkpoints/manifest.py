@@ -74,6 +74,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(data)
     except FileNotFoundError:
         raise damaged(path, "no such file", folder) from None
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise damaged(path, str(error.strerror), folder) from None
     except ValueError:
         raise damaged(path, "no JSON", folder) from None
     if isinstance(manifest, dict) and isinstance(manifest.get("format"), int) and manifest["format"] > FORMAT:

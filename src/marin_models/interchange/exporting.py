@@ -5,7 +5,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import ml_dtypes  # noqa: F401  # gives numpy its bfloat16
@@ -35,7 +35,7 @@ TOLERANCE = 1e-5
 
 
 def export_model(
-    folder: Path,
+    folder: str | Path,
     config: TransformerConfig,
     parameters: Mapping[str, Float[np.ndarray, "..."]],
     *,
@@ -68,11 +68,16 @@ def export_model(
     Raises:
         Inexpressible: the family (or any) cannot express the config; every obstacle is named.
         FileExistsError: the folder exists.
-        ValueError: the parameters are not those of the config, or the tokenizer has another vocabulary.
+        ValueError: the parameters are not those of the config, or not finite as they are to be written; the tokenizer
+            has another vocabulary; or ``dtype``, ``context_length`` or ``shard_bytes`` is none.
     """
+    folder = Path(folder)
+    _check_arguments(dtype, context_length=context_length, shard_bytes=shard_bytes)
     chosen = _chosen(family, config)
     if folder.exists():
         raise FileExistsError(f"export: {folder} exists; give a folder that does not, or remove it")
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"export: {folder.parent} is no folder; make it, or give {folder.name} another place")
     unflatten(config, parameters)
     written = _rounded({**parameters, **_bias(chosen, config, bias)}, dtype)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
@@ -87,6 +92,14 @@ def export_model(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return chosen.name
+
+
+def _check_arguments(dtype: str, **counts: int) -> None:
+    if dtype not in get_args(Precision):
+        raise ValueError(f"export: unknown dtype {dtype!r}; choose one of {', '.join(map(repr, get_args(Precision)))}")
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise ValueError(f"export: {name} must be an integer of at least 1, not {count!r}")
 
 
 def _chosen(name: str | None, config: TransformerConfig) -> Family:
@@ -120,11 +133,18 @@ def _bias(family: Family, config: TransformerConfig, bias: np.ndarray | None) ->
 
 def _rounded(parameters: Mapping[str, np.ndarray], dtype: Precision) -> dict[str, np.ndarray]:
     """The numbers that the tensors will hold, in fp32; only the balancing bias is never rounded."""
-    exact = {name: np.asarray(value, np.float32) for name, value in parameters.items()}
-    if dtype == "float32":
-        return exact
-    rounded = {name: value.astype(dtype).astype(np.float32) for name, value in exact.items()}
-    return rounded | {name: value for name, value in exact.items() if name == BALANCING_BIAS}
+    rounded = {name: np.asarray(value, np.float32) for name, value in parameters.items()}
+    if dtype != "float32":
+        rounded |= {
+            name: value.astype(dtype).astype(np.float32) for name, value in rounded.items() if name != BALANCING_BIAS
+        }
+    broken = [name for name, value in rounded.items() if not np.isfinite(value).all()]
+    if broken:
+        raise ValueError(
+            f"export: numbers of {', '.join(broken)} are not finite as {dtype}; a model that has diverged cannot be "
+            "exported, and one whose numbers are too large for bfloat16 only as float32"
+        )
+    return rounded
 
 
 def _write_config(folder: Path, family: Family, config: TransformerConfig, more: Mapping[str, Any]) -> None:

@@ -20,6 +20,9 @@ from marin_models.interchange.tensors import BALANCING_BIAS, from_tensors, param
 from marin_models.mixture_config import MixtureOfExpertsConfig
 from marin_models.transformer_config import TransformerConfig
 
+COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+"""Keys whose numbers others are computed with while a config.json is read."""
+
 
 @attrs.frozen(eq=False)
 class Imported:
@@ -45,7 +48,7 @@ class LeftOut(UserWarning):
     """A part of a checkpoint that changes no logits was not imported."""
 
 
-def import_model(folder: Path, *, ignore: Iterable[str] = ()) -> Imported:
+def import_model(folder: str | Path, *, ignore: Iterable[str] = ()) -> Imported:
     """Read a checkpoint: config.json, and safetensors files with or without an index.
 
     Args:
@@ -54,11 +57,12 @@ def import_model(folder: Path, *, ignore: Iterable[str] = ()) -> Imported:
 
     Raises:
         Inexpressible: the family or a value in config.json has no counterpart here; all such values are named.
-        DamagedCheckpoint: a file is missing or broken, or tensors are missing, unknown or of another shape.
+        DamagedCheckpoint: a file is missing or broken, or tensors are missing, unknown or of another shape or dtype.
 
     Warns:
         LeftOut: the checkpoint has layers that predict tokens further ahead (``num_nextn_predict_layers``).
     """
+    folder = Path(folder)
     family, config = read_config(folder, ignore=ignore)
     with Shards(folder) as shards:
         parts = pieces(family, config)
@@ -77,9 +81,9 @@ def import_model(folder: Path, *, ignore: Iterable[str] = ()) -> Imported:
     return Imported(family.name, config, parameters, bias, left_out)
 
 
-def read_config(folder: Path, *, ignore: Iterable[str] = ()) -> tuple[Family, TransformerConfig]:
+def read_config(folder: str | Path, *, ignore: Iterable[str] = ()) -> tuple[Family, TransformerConfig]:
     """Family and shape of a checkpoint; arguments and errors as for `import_model`."""
-    path, given = folder / "config.json", _read_keys(folder)
+    path, given = Path(folder) / "config.json", _read_keys(Path(folder))
     family = next((family for family in FAMILIES if family.name == given.get("model_type")), None)
     if family is None:
         raise Inexpressible(
@@ -96,6 +100,10 @@ def _read_keys(folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} cannot be read ({error}); give the folder of a checkpoint") from error
+    if not isinstance(found, dict):
+        raise DamagedCheckpoint(
+            f"{path} holds a JSON {type(found).__name__}, expected an object; give the folder of a checkpoint"
+        )
     return found
 
 
@@ -106,14 +114,22 @@ def config_from_keys(family: Family, given: Mapping[str, Any], *, ignore: Iterab
         Inexpressible: keys are missing, unknown or have a value without counterpart.
     """
     keys = Keys(given, ignored=ignore)
-    attributes = {**read_common(keys), **family.read(keys)}
-    keys.finish()
-    mixture = attributes.pop("mixture", None)
+    keys.check_counts(*COUNTS)
     try:
+        attributes = {**read_common(keys), **family.read(keys)}
+        keys.finish()
+        mixture = attributes.pop("mixture", None)
         routed = None if mixture is None else MixtureOfExpertsConfig(**mixture)
         return TransformerConfig(**attributes, mixture=routed)
+    except Inexpressible:
+        raise
     except ValueError as error:
         raise Inexpressible(f"this config.json cannot be imported: {error}") from error
+    except (TypeError, AttributeError, LookupError) as error:
+        raise Inexpressible(
+            f"this config.json cannot be imported: a value in it has another type than {family.name} has there "
+            f"({error}); mend it, or fetch it again"
+        ) from error
 
 
 def _refuse_unknown(shards: Shards, known: set[str], config: TransformerConfig) -> None:

@@ -32,6 +32,9 @@ WITHOUT_EFFECT = frozenset(
 )
 """Keys that do not change what a trained model computes, or that are read elsewhere."""
 
+LARGEST, MOST_LAYERS = 2**24, 2**12
+"""More than any model has of anything, and of layers; what is larger would only fill the memory."""
+
 _MISSING = object()
 
 
@@ -64,6 +67,20 @@ class Keys:
         if value is not None and value not in possible:
             self.refuse(key, value, f"only {' or '.join(map(repr, possible or (None,)))}")
 
+    def check_counts(self, *names: str) -> None:
+        """Raise at once where a key is there and is no number that a size can be.
+
+        Raises:
+            Inexpressible: naming all of them.
+        """
+        for key in names:
+            value = self.given.get(key)
+            most = MOST_LAYERS if key == "num_hidden_layers" else LARGEST
+            if value is not None and (type(value) is not int or not 0 < value <= most):
+                self.refuse(key, value, f"only integers from 1 to {most}")
+        if self.problems:
+            self._raise()
+
     def refuse(self, key: str, value: Any, possible: str) -> None:
         """Note that a value has no counterpart here."""
         self.problems.append(f"{key} is {value!r}; marin_models expresses {possible}")
@@ -81,4 +98,7 @@ class Keys:
                     f"model computes, import with ignore=[{key!r}]"
                 )
         if self.problems:
-            raise Inexpressible("this config.json cannot be imported:\n  " + "\n  ".join(self.problems))
+            self._raise()
+
+    def _raise(self) -> None:
+        raise Inexpressible("this config.json cannot be imported:\n  " + "\n  ".join(self.problems))

@@ -78,7 +78,7 @@ class Shards:
                 absent = sorted(set(tensors) - held)
                 if absent:
                     raise DamagedCheckpoint(f"{self.folder / file} does not hold {absent[0]}, but {INDEX} says so")
-                self._files |= dict.fromkeys(tensors or held, opened)
+                self._files = dict.fromkeys(held, opened) | self._files | dict.fromkeys(tensors, opened)
             self._exit = stack.pop_all()
         return self
 
@@ -94,9 +94,24 @@ class Shards:
                 )
             return {WHOLE: []}
         files: dict[str, list[str]] = {}
-        for tensor, file in json.loads((self.folder / INDEX).read_text("utf-8"))["weight_map"].items():
+        for tensor, file in self._index().items():
             files.setdefault(file, []).append(tensor)
         return files
+
+    def _index(self) -> dict[str, str]:
+        """The file of each tensor; only files of this very folder are its own."""
+        path = self.folder / INDEX
+        try:
+            named = json.loads(path.read_text("utf-8"))["weight_map"]
+            elsewhere = [file for file in named.values() if not isinstance(file, str) or Path(file).name != file]
+            if elsewhere:
+                raise ValueError(f"{elsewhere[0]!r} is no name of a file")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedCheckpoint(
+                f"{path} does not name a file of {self.folder} for each tensor under 'weight_map' "
+                f"({type(error).__name__}: {error}); fetch it again"
+            ) from error
+        return named
 
     def _opened(self, stack: ExitStack, file: str) -> Any:
         try:
@@ -111,6 +126,10 @@ class Shards:
     def shape(self, name: str) -> tuple[int, ...]:
         """Of one tensor, without reading it."""
         return tuple(self._files[name].get_slice(name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        """Of one tensor, as safetensors calls it, such as ``"BF16"``."""
+        return self._files[name].get_slice(name).get_dtype()
 
     def read(self, name: str) -> Shaped[np.ndarray, "..."]:
         """One tensor."""

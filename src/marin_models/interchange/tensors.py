@@ -22,6 +22,9 @@ from marin_models.transformer_config import TransformerConfig
 BALANCING_BIAS = "balancing_bias"
 """The name under which the bias of all routers, [routed layers, experts], stands among the parameters here."""
 
+READABLE = ("F64", "F32", "F16", "BF16")
+"""Dtypes of tensors that hold a model's numbers as they are."""
+
 
 @attrs.frozen
 class Piece:
@@ -116,7 +119,7 @@ def from_tensors(parts: list[Piece], shards: Shards, shapes: Mapping[str, tuple[
     """The parameters that a checkpoint's tensors make up, in fp32.
 
     Raises:
-        DamagedCheckpoint: tensors are missing or have another shape; all are named.
+        DamagedCheckpoint: tensors are missing, or have another shape or dtype; all are named.
     """
     problems = [_problem(piece, shards) for piece in parts]
     if any(problems):
@@ -133,5 +136,9 @@ def from_tensors(parts: list[Piece], shards: Shards, shapes: Mapping[str, tuple[
 def _problem(piece: Piece, shards: Shards) -> str | None:
     if piece.tensor not in shards.names():
         return f"missing: {piece.tensor} {piece.tensor_shape}"
-    found = shards.shape(piece.tensor)
-    return None if found == piece.tensor_shape else f"shape of {piece.tensor}: {found}, expected {piece.tensor_shape}"
+    found, dtype = shards.shape(piece.tensor), shards.dtype(piece.tensor)
+    if found != piece.tensor_shape:
+        return f"shape of {piece.tensor}: {found}, expected {piece.tensor_shape}"
+    if dtype not in READABLE:
+        return f"dtype of {piece.tensor}: {dtype}, expected {', '.join(READABLE)}; quantized tensors cannot be imported"
+    return None

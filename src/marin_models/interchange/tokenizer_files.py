@@ -31,11 +31,18 @@ def write_tokenizer(
         The keys that config.json says about the ends of texts.
 
     Raises:
-        ValueError: the tokenizer has ids that the model does not know, or no such token as ``end_of_text``.
+        ValueError: the tokenizer is no tokenizer.json, has ids that the model does not know, or no such token as
+            ``end_of_text``.
     """
-    contents = json.loads(files.tokenizer)
-    added = {token["id"]: token["content"] for token in contents.get("added_tokens", [])}
-    largest = max([*contents["model"]["vocab"].values(), *added])
+    try:
+        contents = json.loads(files.tokenizer)
+        added = {token["id"]: token["content"] for token in contents.get("added_tokens", [])}
+        largest = max([*contents["model"]["vocab"].values(), *added])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            "export: the tokenizer is no tokenizer.json of Hugging Face tokenizers with ids under 'model' and 'vocab' "
+            f"({type(error).__name__}: {error}); give the contents of such a file"
+        ) from error
     if largest >= config.vocabulary:
         raise ValueError(
             f"export: the tokenizer has ids up to {largest}, the model a vocabulary of {config.vocabulary}; give the "

@@ -117,9 +117,10 @@ def plan(request: Request) -> Plan:
         ValueError: there is no such size or topology, or the mesh does not fit the devices, the model or the batch.
         RuntimeError: the compilers are not installed.
     """
+    config = _config(request)
+    _training(request)  # what cannot be is told before the compilers are asked for
     devices = absent_devices(request.topology)
     mesh = make_mesh(devices, **request.mesh)
-    config = _config(request)
     began = time.perf_counter()
     try:
         with jax.set_mesh(mesh):
@@ -136,6 +137,12 @@ def _config(request: Request) -> TransformerConfig:
     config = size(request.model)
     config = attrs.evolve(config, remat=request.remat or config.remat)
     if config.mixture is None:
+        for name in ("expert_parallel", "capacity_factor"):
+            if (value := getattr(request, name)) is not None:
+                raise ValueError(
+                    f"plan: {name} {value!r} is for mixtures of experts, and {request.model} has none; leave it out, "
+                    "or choose another model"
+                )
         return config
     split = request.mesh.get("expert", 1) > 1
     implementation = request.expert_parallel or ("ring" if split else config.mixture.implementation)
@@ -143,12 +150,17 @@ def _config(request: Request) -> TransformerConfig:
     return attrs.evolve(config, mixture=attrs.evolve(config.mixture, **changes))
 
 
-def _step(request: Request, config: TransformerConfig, mesh: Mesh) -> tuple[Any, tuple]:
-    """The jitted step, and its arguments as shapes that lie on the mesh."""
-    optimizer: Any = OptimizerConfig(request.optimizer, 0.01)  # type: ignore[arg-type]
+def _training(request: Request) -> tuple[OptimizerConfig, TrainingConfig]:
+    optimizer: Any = request.optimizer
     training = TrainingConfig(
         steps=1000, batch=request.batch, length=request.length, micro_batches=request.micro_batches
     )
+    return OptimizerConfig(optimizer, 0.01), training
+
+
+def _step(request: Request, config: TransformerConfig, mesh: Mesh) -> tuple[Any, tuple]:
+    """The jitted step, and its arguments as shapes that lie on the mesh."""
+    optimizer, training = _training(request)
     run = jax.eval_shape(lambda: Run.of(optimizer, training))
     make = functools.partial(initial_state, config=config, rule=optimizer.rule)
     state = jax.eval_shape(make, jax.ShapeDtypeStruct((), jnp.uint32), run.hyperparameters)

@@ -40,7 +40,15 @@ class Estimate:
 def estimate(
     value: float, samples: Float[np.ndarray, " resamples"], level: float = LEVEL, warnings: Sequence[str] = ()
 ) -> Estimate:
-    """The estimate whose interval holds the middle ``level`` of ``samples``; no number counts as highest."""
+    """The estimate whose interval holds the middle ``level`` of ``samples``; no number counts as highest.
+
+    Raises:
+        ValueError: the level is not between 0 and 1, or there are no samples.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"estimate: level must be between 0 and 1, such as 0.95, not {level!r}")
+    if not len(samples):
+        raise ValueError("estimate: without resamples there is no interval; fit with resamples of at least 1")
     ordered = np.where(np.isnan(samples), np.inf, samples)
     low, high = np.quantile(ordered, [(1 - level) / 2, (1 + level) / 2], method="nearest")
     return Estimate(float(value), float(low), float(high), level, tuple(warnings))
@@ -99,6 +107,19 @@ def _sum_of_squares(design: np.ndarray, observed: np.ndarray) -> float:
     return float(np.sum((observed - design @ solution) ** 2))
 
 
+def above_zero(owner: str, **numbers: float | int) -> None:
+    """Raise ``ValueError`` in the name of ``owner`` for a number that is not finite or not above 0."""
+    for name, number in numbers.items():
+        if not 0 < number < float("inf"):
+            raise ValueError(f"{owner}: {name} must be a finite number above 0, not {number!r}")
+
+
+def checked_resampling(owner: str, resamples: int, seed: int) -> None:
+    """Raise ``ValueError`` in the name of ``owner`` for a number of resamples or a seed below 0."""
+    if resamples < 0 or seed < 0:
+        raise ValueError(f"{owner}: resamples {resamples} and seed {seed} must be integers of at least 0")
+
+
 def checked(owner: str, least: int, **columns: Column) -> list[Float[np.ndarray, " points"]]:
     """The columns as arrays of one length.
 
@@ -106,7 +127,7 @@ def checked(owner: str, least: int, **columns: Column) -> list[Float[np.ndarray,
         ValueError: they differ in length, are fewer than ``least``, or hold something that is not a finite number
             above 0.
     """
-    arrays = [np.asarray(list(column), np.float64) for column in columns.values()]
+    arrays = [_numbers(owner, name, column) for name, column in columns.items()]
     lengths = {name: len(array) for name, array in zip(columns, arrays, strict=True)}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"{owner}: one number of each per run is needed, but their lengths are {lengths}")
@@ -116,9 +137,19 @@ def checked(owner: str, least: int, **columns: Column) -> list[Float[np.ndarray,
         if not (np.isfinite(array).all() and (array > 0).all()):
             bad = int(np.flatnonzero(~(np.isfinite(array) & (array > 0)))[0])
             raise ValueError(
-                f"{owner}: {name}[{bad}] is {array[bad]!r}, not a finite number above 0; leave this run out"
+                f"{owner}: {name}[{bad}] is {float(array[bad])!r}, not a finite number above 0; leave this run out"
             )
     return arrays
+
+
+def _numbers(owner: str, name: str, column: Column) -> Float[np.ndarray, " points"]:
+    try:
+        found = np.asarray(list(column), np.float64)
+        if found.ndim == 1:
+            return found
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{owner}: {name} must be a sequence with one number per run, not {column!r:.200}")
 
 
 def outside(name: str, value: float, seen: Column) -> list[str]:

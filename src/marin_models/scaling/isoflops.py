@@ -9,7 +9,9 @@ from marin_models.scaling.estimates import (
     SIGNIFICANT,
     Column,
     Estimate,
+    above_zero,
     checked,
+    checked_resampling,
     estimate,
     lack_of_fit,
     outside,
@@ -82,16 +84,24 @@ def fit_isoflops(
         seed: of the resampling.
 
     Raises:
-        ValueError: fewer than 3 budgets of at least 3 runs each, a budget whose loss has no lowest point, or numbers
-            that are not above 0.
+        ValueError: fewer than 3 budgets of runs of at least 3 different sizes each, a budget whose loss has no lowest
+            point, or numbers that are not above 0.
 
     Source: Hoffmann et al. 2022, section 3.2 (arXiv 2203.15556).
     """
+    above_zero("fit_isoflops", flops=flops, resamples=resamples)
+    checked_resampling("fit_isoflops", resamples, seed)
     computes, sizes, losses = checked("fit_isoflops", 9, compute=compute, parameters=parameters, loss=loss)
     budgets = _budgets(computes)
     if len(budgets) < 3 or min(map(len, budgets)) < 3:
         counts = {f"{computes[rows[0]]:.3g}": len(rows) for rows in budgets}
         raise ValueError(f"fit_isoflops: at least 3 budgets of at least 3 runs each are needed; there are {counts}")
+    for rows in budgets:
+        if (different := len(np.unique(sizes[rows]))) < 3:
+            raise ValueError(
+                f"fit_isoflops: the {len(rows)} runs at compute {computes[rows[0]]:.3g} have {different} different "
+                "numbers of parameters, and a parabola needs 3; add runs, or leave this budget out"
+            )
     curves = [
         _curve(float(np.exp(np.log(computes[rows]).mean())), sizes[rows], losses[rows], resamples, seed + index)
         for index, rows in enumerate(budgets)
@@ -120,12 +130,13 @@ def _curve(
     logs = np.log(sizes)
     center = logs.mean()
     coefficients = np.polyfit(logs - center, losses, 2)
-    if coefficients[0] <= 0:
-        raise ValueError(
-            f"fit_isoflops: the losses at compute {compute:.3g} have no lowest point (their parabola opens downwards); "
-            f"add runs below {sizes.min():.3g} and above {sizes.max():.3g} parameters, or leave this budget out"
-        )
     optimum, lowest = _vertex(coefficients, center)
+    if not np.isfinite(optimum) or optimum == 0:
+        raise ValueError(
+            f"fit_isoflops: the losses at compute {compute:.3g} have no lowest point (their parabola opens downwards, "
+            f"or is flat); add runs below {sizes.min():.3g} and above {sizes.max():.3g} parameters, or leave this "
+            "budget out"
+        )
     worlds = resampled(np.polyval(coefficients, logs - center), losses, 3, resamples=resamples, seed=seed)
     vertices = np.array([_vertex(np.polyfit(logs - center, world, 2), center) for world in worlds])
     warnings = outside("the optimum", optimum, sizes.tolist())
@@ -148,7 +159,8 @@ def _vertex(coefficients: np.ndarray, center: float) -> tuple[float, float]:
     a, b, c = (float(one) for one in coefficients)
     if a <= 0:  # a resample without a lowest point tells nothing of where it lies
         return float("nan"), float("nan")
-    return float(np.exp(center - b / (2 * a))), c - b**2 / (4 * a)
+    with np.errstate(over="ignore"):
+        return float(np.exp(center - b / (2 * a))), c - b**2 / (4 * a)
 
 
 def _law(x: np.ndarray, y: Column, samples: np.ndarray, *, levels_off: bool = False) -> PowerLawFit:

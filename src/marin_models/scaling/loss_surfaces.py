@@ -11,7 +11,9 @@ from marin_models.scaling.estimates import (
     SIGNIFICANT,
     Column,
     Estimate,
+    above_zero,
     checked,
+    checked_resampling,
     estimate,
     lack_of_fit,
     outside,
@@ -19,6 +21,9 @@ from marin_models.scaling.estimates import (
     residual_deviation,
 )
 from marin_models.scaling.isoflops import FLOPS_PER_PARAMETER_AND_TOKEN
+
+ALONG_A_LINE = 0.99
+"""Correlation of the logarithms above which runs lie on a line and not over a plane."""
 
 GRID = np.log(np.geomspace(0.05, 1.5, 10))
 
@@ -40,6 +45,7 @@ class LossSurface:
 
     def optimum(self, compute: float, flops: float = FLOPS_PER_PARAMETER_AND_TOKEN) -> tuple[float, float, float]:
         """The best parameters and tokens of ``flops * parameters * tokens = compute``, and their loss."""
+        above_zero("optimum", compute=compute, flops=flops)
         a, b = self.parameter_exponent, self.token_exponent
         weight = a * self.of_parameters / (b * self.of_tokens) if b * self.of_tokens > 0 else float("inf")
         parameters = (weight * (compute / flops) ** b) ** (1 / (a + b))
@@ -71,6 +77,7 @@ class LossSurfaceFit:
 
     def forecast(self, parameters: float, tokens: float, *, level: float = LEVEL) -> Estimate:
         """The loss at so many parameters and tokens (the noise of a single run comes on top)."""
+        above_zero("forecast", parameters=parameters, tokens=tokens)
         warnings = [*self.warnings, *outside("parameters", parameters, self.parameter_range)]
         warnings += outside("tokens", tokens, self.token_range)
         samples = np.array([surface(parameters, tokens) for surface in self.samples])
@@ -128,11 +135,19 @@ def fit_loss_surface(
         seed: of the resampling.
 
     Raises:
-        ValueError: fewer than 6 runs, or numbers that are not above 0.
+        ValueError: fewer than 6 runs, of fewer than 2 different sizes or numbers of tokens, or numbers that are not
+            above 0.
 
     Source: Hoffmann et al. 2022, section 3.3 (arXiv 2203.15556); Golub & Pereyra 1973 for the method.
     """
+    checked_resampling("fit_loss_surface", resamples, seed)
     sizes, counts, losses = checked("fit_loss_surface", 6, parameters=parameters, tokens=tokens, loss=loss)
+    for name, column in (("parameters", sizes), ("tokens", counts)):
+        if len(np.unique(column)) < 2:
+            raise ValueError(
+                f"fit_loss_surface: all runs have the same {name}, {float(column[0]):.4g}; how the loss depends on "
+                "them is not known without others"
+            )
     logs = _centered(sizes), _centered(counts)
     grid = [np.array([a, b]) for a in GRID for b in GRID]
     start = min(grid, key=lambda exponents: _solved(exponents, *logs, losses)[1])
@@ -190,6 +205,8 @@ def _warnings(log_exponents: np.ndarray, sizes: np.ndarray, counts: np.ndarray, 
     for name, logs in (("parameters", sizes), ("tokens", counts)):
         if np.ptp(logs) < np.log(4):
             found.append(f"{name} span only a factor of {np.exp(np.ptp(logs)):.3g}; their exponent is hardly known")
+    if np.ptp(sizes) > 0 and np.ptp(counts) > 0 and abs(np.corrcoef(sizes, counts)[0, 1]) > ALONG_A_LINE:
+        found.append("parameters and tokens of the runs rise together; what each does is hardly known apart")
     columns = _columns(log_exponents, sizes, counts)
     design = np.column_stack([columns, columns[:, 1] * sizes, columns[:, 2] * counts])
     chance = lack_of_fit(design, sizes * counts, losses)

@@ -1,6 +1,6 @@
 """Power laws, with or without a constant that they level off at."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 import numpy as np
@@ -13,7 +13,9 @@ from marin_models.scaling.estimates import (
     SIGNIFICANT,
     Column,
     Estimate,
+    above_zero,
     checked,
+    checked_resampling,
     estimate,
     lack_of_fit,
     outside,
@@ -75,11 +77,13 @@ class PowerLawFit:
 
     def forecast(self, x: float, *, level: float = LEVEL) -> Estimate:
         """The law's value at ``x``, with the interval of the law (the noise of a single run comes on top)."""
+        above_zero("forecast", x=x)
         warnings = [*self.warnings, *outside("x", x, self.range)]
         return estimate(self.law(x), np.array([law(x) for law in self.samples]), level, warnings)
 
     def needed(self, y: float, *, level: float = LEVEL) -> Estimate:
         """The ``x`` at which the law reaches ``y``; infinite where it levels off before."""
+        above_zero("needed", y=y)
         value = self.law.inverse(y)
         warnings = [*self.warnings, *outside("x", value, self.range)]
         return estimate(value, np.array([law.inverse(y) for law in self.samples]), level, warnings)
@@ -104,10 +108,21 @@ def fit_power_law(
         seed: of the resampling.
 
     Raises:
-        ValueError: too few runs (3, or 4 with an offset), or numbers that are not above 0.
+        ValueError: too few runs (3, or 4 with an offset), of fewer than two different ``x``, numbers that are not
+            above 0, or an unknown offset.
     """
+    if offset not in get_args(Offset):
+        raise ValueError(
+            f"fit_power_law: unknown offset {offset!r}; choose one of {', '.join(map(repr, get_args(Offset)))}"
+        )
+    checked_resampling("fit_power_law", resamples, seed)
     least = 3 if offset == "none" else 4
     xs, ys = checked("fit_power_law", least, x=x, y=y)
+    if len(np.unique(xs)) < least - 1:
+        raise ValueError(
+            f"fit_power_law: the {len(xs)} runs have {len(np.unique(xs))} different x, {float(xs[0]):.4g} the first; "
+            f"at least {least - 1} are needed to tell how y depends on it"
+        )
     fit = _fit_logarithms if offset == "none" else _fit_with_offset
     law = fit(xs, ys)
     fitted = np.array([law(one) for one in xs])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from marin_models.scaling.estimates import LEVEL, Estimate, estimate, outside
+from marin_models.scaling.estimates import LEVEL, Estimate, above_zero, estimate, outside
 from marin_models.scaling.power_laws import PowerLawFit
 
 
@@ -22,10 +22,9 @@ def effective_speedup(
         Above 1: the variant is better. Infinite: the base's law levels off above the variant's loss.
 
     Raises:
-        ValueError: ``throughput`` is not above 0.
+        ValueError: ``throughput`` or ``compute`` is not finite or not above 0.
     """
-    if not throughput > 0:
-        raise ValueError(f"effective_speedup: throughput must be above 0, not {throughput!r}")
+    above_zero("effective_speedup", compute=compute, throughput=throughput)
     value = throughput * base.law.inverse(variant.law(compute)) / compute
     count = min(len(base.samples), len(variant.samples))
     # the samples of two fits are independent only if they are not paired by the same seed

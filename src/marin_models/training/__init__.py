@@ -3,7 +3,7 @@
 from marin_models.packing import PADDING
 from marin_models.training.config import TrainingConfig
 from marin_models.training.loop import train
-from marin_models.training.record import Curve, Evaluations, Timing, Trained
+from marin_models.training.record import Curve, Evaluations, RouterCurve, Timing, Trained
 from marin_models.training.state import TrainingState, initial_model, initial_state
 from marin_models.training.step import (
     Batch,
@@ -22,6 +22,7 @@ __all__ = [
     "Curve",
     "Evaluations",
     "Program",
+    "RouterCurve",
     "Run",
     "StepMetrics",
     "Timing",

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import attrs
 
 from marin_kernels import CrossEntropyImplementation
-from marin_models.checks import at_least, not_negative, one_of, optional, positive
+from marin_models.checks import at_least, integer_up_to_int32, not_negative, one_of, optional, positive
 
 
 @attrs.frozen
@@ -35,10 +35,10 @@ class TrainingConfig:
         ValueError: naming the attribute, what was given and what is possible.
     """
 
-    steps: int = attrs.field(validator=at_least(1))
+    steps: int = attrs.field(validator=integer_up_to_int32(1))
     batch: int = attrs.field(validator=at_least(1))
     length: int = attrs.field(validator=at_least(1))
-    seed: int = attrs.field(default=0, validator=at_least(0))
+    seed: int = attrs.field(default=0, validator=integer_up_to_int32(0))
     rows: Literal["windows", "documents"] = attrs.field(default="windows", validator=one_of("windows", "documents"))
     micro_batches: int = attrs.field(default=1, validator=at_least(1))
     z_loss: float = attrs.field(default=1e-4, validator=not_negative)

@@ -9,7 +9,10 @@ from marin_models.ordering import Places, places
 from marin_models.packing import PADDING, PackedRows, pack, packed_rows
 from marin_models.training.config import TrainingConfig
 from marin_models.training.step import Batch
-from marin_models.windows import Mixture, check_streams_hold, window_sources, windows
+from marin_models.windows import Mixture, check_streams_hold, check_vocabulary, window_sources, windows
+
+VOCABULARY_ADVICE = "train with the vocabulary of the tokenizer that made the streams"
+COUNTED = 1 << 20  # rows whose tokens are counted at once
 
 
 class WindowFeed:
@@ -62,11 +65,13 @@ class DocumentFeed:
 
     def source_tokens(self, steps: int) -> dict[str, int]:
         """Tokens predicted from each stream in the first steps."""
-        found = self._places(np.arange(steps * self.config.batch))
-        return {
-            name: int(packing.predictions()[found.row[found.source == source]].sum())
-            for source, (name, packing) in enumerate(zip(self.mixture.names, self.packings, strict=True))
-        }
+        rows, predictions = steps * self.config.batch, [packing.predictions() for packing in self.packings]
+        tokens = np.zeros(len(predictions), np.int64)
+        for begin in range(0, rows, COUNTED):
+            found = self._places(np.arange(begin, min(begin + COUNTED, rows)))
+            for source, each in enumerate(predictions):
+                tokens[source] += each[found.row[found.source == source]].sum()
+        return dict(zip(self.mixture.names, tokens.tolist(), strict=True))
 
     def _places(self, positions: np.ndarray) -> Places:
         weights = [float(weight) for weight in self.mixture.weights.values()]
@@ -118,10 +123,5 @@ def _rows_of_steps(
     tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for number, step in enumerate(span):
         tokens[number], segments[number] = feed.rows(step, rows)
-    highest = tokens.max(initial=0)
-    if highest >= vocabulary:
-        raise ValueError(
-            f"train: token {highest} in the mixture is outside the model's vocabulary of {vocabulary}; "
-            "train with the vocabulary of the tokenizer that made the streams"
-        )
+    check_vocabulary("train", "in the mixture", tokens, vocabulary, advice=VOCABULARY_ADVICE)
     return PackedRows(tokens, segments)

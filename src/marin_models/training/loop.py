@@ -20,12 +20,12 @@ from marin_models.optimizers import OptimizerConfig
 from marin_models.parameters import flatten
 from marin_models.query_key_clip import check_clippable
 from marin_models.training.config import TrainingConfig
-from marin_models.training.feed import chunk_batches, feed_of
+from marin_models.training.feed import VOCABULARY_ADVICE, chunk_batches, feed_of
 from marin_models.training.record import Record, Timing, Trained
 from marin_models.training.state import TrainingState, initial_state
 from marin_models.training.step import Batch, Program, Run, StepMetrics, train_chunk
 from marin_models.transformer import TransformerConfig
-from marin_models.windows import Mixture
+from marin_models.windows import Mixture, check_stream, check_vocabulary, described_stream
 
 CHUNK = 10  # steps per compiled call: long enough to hide Python, short enough to show progress and stop
 
@@ -66,8 +66,8 @@ def train(
 
     Raises:
         Diverged: the loss was not finite, or stayed above the first loss plus the margin.
-        ValueError: a stream is shorter than a window, a drawn token is outside the vocabulary, or queries and keys are
-            to be clipped that the model normalizes.
+        ValueError: a stream is shorter than a window or holds no tokens, a drawn or held-out token is outside the
+            vocabulary, or queries and keys are to be clipped that the model normalizes.
         CheckpointDamaged: the last checkpoint is not what was written.
         CheckpointMismatch: the last checkpoint is of another run.
         OSError: a checkpoint cannot be written.
@@ -76,12 +76,17 @@ def train(
     if optimizer_config.query_key_clip is not None:
         check_clippable(model_config)
     feed = feed_of(mixture, config)
+    for name, stream in (held_out or {}).items():
+        check_stream(f"train: the held-out stream {name!r}", stream)
     texts = {
         name: held_out_windows(stream, length=config.length, windows=config.evaluation_windows)
         for name, stream in (held_out or {}).items()
     }
+    for name, text in texts.items():
+        where = f"in the held-out stream {name!r}"
+        check_vocabulary("train", where, text, model_config.vocabulary, advice=VOCABULARY_ADVICE)
     batches = functools.partial(chunk_batches, feed, config, model_config.vocabulary, chunk=CHUNK, mesh=mesh)
-    identity = described_run(model_config, optimizer_config, config, mixture)
+    identity = described_run(model_config, optimizer_config, config, mixture, held_out or {})
     with contextlib.ExitStack() as stack:
         if mesh is not None:
             stack.enter_context(jax.set_mesh(mesh))
@@ -132,6 +137,7 @@ def described_run(
     optimizer_config: OptimizerConfig,
     training_config: TrainingConfig,
     mixture: Mixture,
+    held_out: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
     """What tells a run from others, as JSON; a checkpoint is only taken up by the run that it describes."""
     configs = {"model": model_config, "optimizer": optimizer_config, "training": training_config}
@@ -140,7 +146,14 @@ def described_run(
         for name, config in configs.items()
         for attribute, value in attrs.asdict(config).items()
     }
-    found |= {f"tokens of {name}": len(stream) for name, stream in mixture.streams.items()}
+    streams = {"tokens": mixture.streams, "held-out tokens": held_out}
+    if training_config.rows == "documents":
+        streams["documents' ends"] = mixture.offsets or {}
+    found |= {
+        f"{kind} of {name}": described_stream(np.asarray(stream))
+        for kind, named in streams.items()
+        for name, stream in named.items()
+    }
     found |= {f"weight of {name}": weight for name, weight in mixture.weights.items()}
     return json.loads(json.dumps(found))
 

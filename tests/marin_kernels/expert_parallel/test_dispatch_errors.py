@@ -23,9 +23,33 @@ def test_an_unknown_implementation_names_those_there_are():
         inspect.unwrap(moe)(*layer(), implementation="magic")
 
 
-def test_a_capacity_that_leaves_no_room_is_refused():
-    with pytest.raises(ValueError, match=r"capacity_factor=0.0 leaves no room; give a positive number, or None to"):
-        traced(layer(), capacity_factor=0.0)
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_capacity_that_leaves_no_room_is_refused(factor):
+    with pytest.raises(ValueError, match=f"capacity_factor={factor} leaves no room, or is none; give a finite number"):
+        traced(layer(), capacity_factor=factor)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda x, r, e: (x[1:], r, e),
+            r"for x of shape \(63, 4\), routing.experts has shape \(64, 2\), not \(63, 2\)",
+        ),
+        (
+            lambda x, r, e: (x, r._replace(weights=r.weights[:, :1]), e),
+            r"routing.weights has shape \(64, 1\), not \(64, 2\)",
+        ),
+        (lambda x, r, e: (x, r._replace(valid=np.ones(3, bool)), e), r"routing.valid has shape \(3,\), not \(64,\)"),
+        (lambda x, r, e: (x, r._replace(experts=r.experts * 1.0), e), r"routing.experts holds float\d+, not integers"),
+        (lambda x, r, e: (x, r, e._replace(up=e.up[1:])), r"experts.up has shape \(7, 4, 8\), not \(8, 4, 8\)"),
+        (lambda x, r, e: (x[:, 1:], r, e), r"experts.gate has shape \(8, 4, 8\), not \(8, 3, 8\); experts.up has"),
+    ],
+)
+def test_shapes_that_broadcasting_would_take_are_refused(change, message):
+    x, routing, experts = jax.tree.map(jnp.asarray, layer(dtype=np.float32))
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(moe)(*change(x, routing, experts))
 
 
 @pytest.mark.parametrize("implementation", sorted(set(TRANSPORTS) - {"fused_tpu", "grouped_gpu"}))
@@ -46,6 +70,8 @@ def refused():
             traced(layer(tokens=60, experts=6), implementation="ring")
         with pytest.raises(ValueError, match=r"shards_per_host=3 does not divide the expert axis of size 4; give a"):
             traced(case, implementation="hierarchical", shards_per_host=3)
+        with pytest.raises(ValueError, match=r"shards_per_host=0 does not divide the expert axis of size 4; give a"):
+            traced(case, implementation="hierarchical", shards_per_host=0)
         with pytest.raises(ValueError, match=r"asked for the mesh .*but .* is in force here; enter `with jax.set_mesh"):
             traced(case, implementation="ring", mesh=mesh_of(expert=2))
     with (

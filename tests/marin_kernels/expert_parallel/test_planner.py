@@ -19,6 +19,7 @@ from marin_kernels.expert_parallel.planner import (
     count_assignments,
     local_sizes,
     plan_receivers,
+    room,
     sort_assignments,
     stable_order,
     tile_map,
@@ -144,6 +145,17 @@ def test_room_is_shared_one_in_turn(demands, room):
 def test_shares_are_exact_where_floating_point_is_not(count, factor, shards):
     exact = Fraction(factor).limit_denominator(1000) / shards
     assert int(share(jnp.int32(count), exact)) == -(-count * exact.numerator // exact.denominator)
+
+
+@given(st.integers(1, 2**22), st.sampled_from([513, 10**5, 10**6, 2**31 - 1]))
+def test_a_share_beyond_int32_is_its_largest_number(count, factor):
+    found = int(share(jnp.int32(count), Fraction(factor)))
+    assert found == min(count * factor, 2**31 - 1) or (found == 2**31 - 1 and count * factor > 2**31 - 1 - factor)
+
+
+def test_a_huge_capacity_factor_drops_nothing():
+    extent = Extent(tokens=1024, top_k=4, experts=8, capacity_factor=Fraction(10**6))
+    assert int(room(jnp.int32(4096), extent)) == extent.room == 4096
 
 
 def test_a_factor_too_fine_for_int32_is_refused():

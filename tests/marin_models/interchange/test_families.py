@@ -76,6 +76,19 @@ def changed(case, **changes):
         ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2; marin_models expresses only 1"),
         ("olmoe", {"clip_qkv": 8.0}, r"clip_qkv is 8\.0; marin_models expresses only None"),
         ("glm4_moe", {"n_group": 2}, "n_group is 2; marin_models expresses only 1"),
+        (
+            "llama",
+            {"hidden_size": "16"},
+            "hidden_size is '16'; marin_models expresses only integers from 1 to 16777216",
+        ),
+        ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; .* only integers from 1 to 4096"),
+        ("llama", {"tie_word_embeddings": 1}, "tied_head must be one of False, True, not 1"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "factor": "2"}},
+            "values that cannot be: RotaryScaling: factor must be a fin",
+        ),
+        ("qwen3_moe", {"mlp_only_layers": 2}, "a value in it has another type than qwen3_moe has there .*; mend it"),
     ],
 )
 def test_a_key_that_cannot_be_expressed_is_refused_by_name(case, changes, message):

@@ -117,6 +117,29 @@ def test_missing_and_misshapen_tensors_are_named_together(checkpoint):
         import_model(checkpoint)
 
 
+def test_tensors_of_other_dtypes_than_a_model_has_are_refused(checkpoint):
+    def change(tensors):
+        tensors["model.norm.weight"] = tensors["model.norm.weight"].astype(np.int8)
+        tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"].astype(np.float16)
+
+    retensor(checkpoint, change)
+    with pytest.raises(
+        DamagedCheckpoint, match=r"config.json:\n  dtype of model.norm.weight: I8, expected F64, .*quant"
+    ):
+        import_model(checkpoint)
+
+
+def test_a_folder_may_be_named_by_a_string(checkpoint):
+    assert import_model(str(checkpoint)).config == CONFIGS["qwen3"]
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3"])
+def test_a_config_that_is_no_object_is_refused(checkpoint, text):
+    (checkpoint / "config.json").write_text(text)
+    with pytest.raises(DamagedCheckpoint, match=r"config.json holds a JSON \w+, expected an object; give the folder"):
+        import_model(checkpoint)
+
+
 def test_unknown_tensors_are_named(checkpoint):
     retensor(checkpoint, lambda tensors: tensors.update({"model.layers.0.mlp.extra": np.ones(2, np.float32)}))
     with pytest.raises(DamagedCheckpoint, match=r"no place for:\n  unknown: model.layers.0.mlp.extra \(2,\)"):
@@ -192,12 +215,29 @@ def test_nothing_is_written_over(tmp_path):
         ("qwen3", {"family": "llama"}, r"(?s)llama cannot express .*qk_norm is 'head'.*window is 4"),
         ("mixtral", {"bias": np.ones((3, 4), np.float32)}, "mixtral has no place for a balancing bias"),
         ("glm4_moe", {"bias": np.ones((3, 4), np.float32)}, r"bias has shape \(3, 4\); expected \(2, 4\)"),
+        ("qwen3", {"context_length": 0}, "context_length must be an integer of at least 1, not 0"),
+        ("qwen3", {"shard_bytes": -1}, "shard_bytes must be an integer of at least 1, not -1"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(tmp_path, case, arguments, message):
     with pytest.raises(ValueError, match=message):
         exported(tmp_path / "model", case, **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(np.nan, "float32"), (np.float32(3.4e38), "bfloat16")])
+def test_numbers_that_are_not_finite_are_named(tmp_path, number, dtype):
+    broken = {**parameters("qwen3"), "final_norm.scale": np.full(16, number, np.float32)}
+    with pytest.raises(
+        ValueError, match=f"numbers of final_norm.scale are not finite as {dtype}; a model that has div"
+    ):
+        export_model(tmp_path / "model", CONFIGS["qwen3"], broken, context_length=64, dtype=dtype)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere is no folder; make it, or give model another place"):
+        exported(tmp_path / "nowhere" / "model", "qwen3")
 
 
 def tokenizer_json(size):
@@ -218,6 +258,9 @@ def test_a_tokenizer_is_written_beside_the_model(tmp_path):
     ("files", "message"),
     [
         (TokenizerFiles(tokenizer_json(40), 40), "ids up to 40, the model a vocabulary of 33; give the tokenizer"),
+        (TokenizerFiles("no JSON", 3), "the tokenizer is no tokenizer.json .*JSONDecodeError.*; give the contents of"),
+        (TokenizerFiles("{}", 3), "the tokenizer is no tokenizer.json .*KeyError: 'model'"),
+        (TokenizerFiles('{"model": {"vocab": [["a", 0.0]]}}', 3), "is no tokenizer.json .*with ids under 'model'"),
         (TokenizerFiles(tokenizer_json(32), 3), r"end_of_text 3 is none of the tokenizer's added tokens \(32\)"),
     ],
 )

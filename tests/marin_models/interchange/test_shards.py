@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from marin_models.interchange import DamagedCheckpoint
 from marin_models.interchange.shards import INDEX, WHOLE, Shards, write_shards
@@ -67,3 +68,32 @@ def test_a_tensor_that_is_not_where_the_index_says_is_named(sharded):
 
 def test_a_folder_without_tensors_is_refused(tmp_path):
     refused(tmp_path, "holds neither model.safetensors nor model.safetensors.index.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ("{}", "KeyError: 'weight_map'"),
+        ('{"weight_map": ["a"]}', "AttributeError"),
+        ('{"weight_map": {"a": 3}}', "3 is no name of a file"),
+        ('{"weight_map": {"a": "../other/model.safetensors"}}', "'../other/model.safetensors' is no name of a file"),
+    ],
+)
+def test_an_index_that_does_not_name_files_of_the_folder_is_refused(sharded, text, reason):
+    (sharded / INDEX).write_text(text)
+    refused(sharded, f"model.safetensors.index.json does not name a file of .*{reason}.*; fetch it again")
+
+
+def test_a_tensor_that_the_index_does_not_name_is_seen_all_the_same(sharded):
+    index = json.loads((sharded / INDEX).read_text())
+    del index["weight_map"]["a"]
+    index["weight_map"]["b"] = "model-00002-of-00002.safetensors"
+    (sharded / INDEX).write_text(json.dumps(index))
+    save_file(
+        {"b": np.full(4, 2, np.float32), "hidden": np.ones(1, np.float32)}, sharded / "model-00002-of-00002.safetensors"
+    )
+    with Shards(sharded) as shards:
+        assert shards.names() == {"b", "hidden"}
+        assert shards.read("b")[0] == 2
