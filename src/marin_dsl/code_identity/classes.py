@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from .exploration import Exploration, Part
+from .fields import field_names
 from .territory import importable, is_installed, public_name
 
 _BOOKKEEPING = {
@@ -54,16 +55,13 @@ def class_parts(walk: Exploration, kind: type, where: str) -> Iterable[Part]:
     if not walk.territory.holds_class(kind):
         return [b"foreign", public_name(kind.__module__, kind.__qualname__)]
     name = f"{kind.__module__}.{kind.__qualname__}"
+    ours = [base for base in kind.__mro__ if walk.territory.holds_class(base)]
+    for label in {label for base in ours for label in vars(base)}:  # one of a base may be defined here later
+        walk.witness.attribute(vars(kind), label)
     walk.show(name, _heading(kind))
     bases = [walk.node(base, f"{name}: base") for base in kind.__bases__ if base is not object]
     makers = [walk.node(type(kind), f"{name}: metaclass")]
     return [b"class", kind.__name__, *makers, *bases, *_fields(walk, kind, name), *_members(walk, kind, name)]
-
-
-def field_values(value: object) -> dict[str, object] | None:
-    """The fields of an instance of an attrs class, a dataclass or a NamedTuple; None for any other."""
-    names = _field_names(type(value))
-    return None if names is None else {name: getattr(value, name, None) for name in names}
 
 
 def unwrapped(value: object) -> object:
@@ -75,17 +73,9 @@ def unwrapped(value: object) -> object:
     return value
 
 
-def _field_names(kind: type) -> list[str] | None:
-    if attrs.has(kind):
-        return [field.name for field in attrs.fields(kind)]
-    if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind)]
-    return list(kind._fields) if issubclass(kind, tuple) and hasattr(kind, "_fields") else None
-
-
 def _heading(kind: type) -> str:
     bases = ", ".join(base.__name__ for base in kind.__bases__ if base is not object)
-    fields = "".join(f"    {name}\n" for name in _field_names(kind) or ())
+    fields = "".join(f"    {name}\n" for name in field_names(kind) or ())
     return f"class {kind.__name__}({bases}):\n{fields}"
 
 

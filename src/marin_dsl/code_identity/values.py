@@ -3,6 +3,7 @@
 import collections
 import enum
 import functools
+import hashlib
 import logging
 import pathlib
 import re
@@ -10,14 +11,16 @@ import sys
 import threading
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .classes import class_parts, field_values, unwrapped
+from .classes import class_parts, unwrapped
 from .exploration import ATOMS, Excluded, Exploration, Part
+from .fields import field_values
 from .graph import Node
 from .normal_form import constant
 from .territory import public_name
+from .witness import State
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _CONTENT: tuple[Any, ...] = (*_CONTAINERS, str, bytes, int, float, complex)
@@ -285,3 +288,33 @@ def _path_text(path: pathlib.PurePath, where: str) -> str:
         if path.is_relative_to(root):
             return f"project:{path.relative_to(root).as_posix()}"
     return path.as_posix()
+
+
+# ---- what can be changed in place
+
+
+def state_of(encode: Callable[[object], bytes], value: Any) -> State:
+    """What a function or a constant consists of, to see later whether it was changed in place; None of anything else.
+
+    Constants are compared by their bytes where they have any, else by the very objects that they hold.
+    """
+    if isinstance(value, types.FunctionType):
+        registered = getattr(value, "registry", None)  # of a function that dispatches by type
+        implementations = registered.values() if isinstance(registered, Mapping) else ()
+        return value.__code__, value.__defaults__, *(value.__kwdefaults__ or {}).values(), *implementations
+    if isinstance(value, list | dict | set) or type(value).__module__.partition(".")[0] == "numpy":
+        return _bytes_of(encode, value) or _contained(value)
+    return None
+
+
+def _bytes_of(encode: Callable[[object], bytes], value: object) -> bytes | None:
+    try:
+        return hashlib.sha256(encode(value)).digest()
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _contained(value: object) -> tuple[object, ...] | None:
+    if isinstance(value, dict):
+        return (*value, *value.values())
+    return tuple(value) if isinstance(value, list | set) else None

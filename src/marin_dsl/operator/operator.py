@@ -18,6 +18,7 @@ from marin_dsl.encoding.places import module_path
 from marin_dsl.expression import Expression, caller
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.expression.choices import mapped
+from marin_dsl.operator.current import looked_at
 from marin_dsl.operator.signature import Signature, WrongCall
 
 P = ParamSpec("P")
@@ -134,7 +135,18 @@ class Operator(Generic[P, R]):
     @functools.cached_property
     def code(self) -> CodeIdentity:
         """What the code is, independent of layout, comments and location."""
+        looked_at(self)
         return code_identity(self.function, includes=self.includes, excludes=self.excludes)
+
+    def look_again(self) -> bytes | None:
+        """Forget what the code was if it is another one now; the identity that it no longer has, if it had one."""
+        code: CodeIdentity | None = self.__dict__.get("code")
+        if code is None or code.is_current:
+            return None
+        identity: bytes | None = self.__dict__.get("identity")
+        for name in ("code", "identity"):
+            self.__dict__.pop(name, None)
+        return identity if identity is not None and identity != self.identity else None
 
     @functools.cached_property
     def pinned(self) -> dict[str, str]:
