@@ -174,13 +174,18 @@ class Operator(Generic[P, R]):
             return None
         return encode([self.name, self.pinned]), self.function, self.includes, self.excludes
 
+    @property
+    def is_importable(self) -> bool:
+        """Whether other processes can import it; if not, it travels with all that it is made of."""
+        module = self.function.__module__
+        return module != "__main__" and _found(module, self.function.__qualname__) is self
+
     def __repr__(self) -> str:
         return f"<operator {self.name}{f' version {self.version}' if self.version is not None else ''}>"
 
     def __reduce__(self) -> Any:
-        place = (self.function.__module__, self.function.__qualname__)
-        if place[0] != "__main__" and _found(*place) is self:
-            return _find, place
+        if self.is_importable:
+            return _find, (self.function.__module__, self.function.__qualname__)
         names = ("name", "version", "pin", "includes", "excludes", "impure")
         settings = {name: getattr(self, name) for name in names}
         settings |= {name: getattr(self.annotations, name) for name in ("resources", *Policy.__annotations__)}
