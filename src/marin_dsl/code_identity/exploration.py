@@ -133,6 +133,12 @@ class Exploration:
         cut = f"  # sha256:{hashlib.sha256(encoded).hexdigest()[:12]}" if "..." in short else ""
         self.show(name, f"{name.rpartition('.')[2]} = {short}{cut}\n")
 
+    def show_object(self, name: str, value: object) -> None:
+        """Remember what another maker's object prints as, if that says more than where it lies in memory."""
+        short = _readable.repr(value) if ":" not in name else ""
+        if short and " at 0x" not in short and "\n" not in short:
+            self.show(name, f"{name.rpartition('.')[2]} = {short}\n")
+
     # ---- functions
 
     def function(self, function: types.FunctionType) -> Iterable[Part]:
@@ -223,6 +229,9 @@ class Exploration:
         self._warn_of((getattr(value, "__name__", ""),) if importable(value) else (), name)
         self._watch(value)
         reached = self.node(value, where)
+        if attributes and isinstance(value, types.FunctionType) and attributes[0] in vars(value):
+            held = self.node(vars(value)[attributes[0]], f"{where}.{attributes[0]}")
+            return Node().fill([b"attributes", *attributes, reached, held])
         return Node().fill([b"attributes", *attributes, reached]) if attributes else reached
 
     def _imported(self, wanted: Imported, function: types.FunctionType, name: str) -> Node:
