@@ -66,6 +66,16 @@ class Operator(Generic[P, R]):
             raise TypeError(
                 f"@op stands above a function, and got {function!r:.80}; settings are named: @op(version='1')"
             )
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"@op above `async def {function.__name__}`: a coroutine is no result that could be stored; write "
+                f"`def {function.__name__}(...)` that returns asyncio.run(...) of it"
+            )
+        if inspect.isgeneratorfunction(function):
+            raise TypeError(
+                f"@op above {function.__name__}, which yields: a generator can be read only once; collect what it "
+                "yields in a list, and return that"
+            )
         if version is not None and not isinstance(version, str):
             raise TypeError(f"@op(version={version!r}): a version is text; write version={str(version)!r}")
         if isinstance(pin, str):
