@@ -6,6 +6,7 @@ from typing import Any
 
 from marin_dsl.encoding import encode_with_leaves, format_digest
 from marin_dsl.expression import Expression
+from marin_dsl.operator.current import by_current_code
 
 
 def digest(value: Any) -> str:
@@ -17,4 +18,6 @@ def digest(value: Any) -> str:
     Raises:
         Unencodable: it is no value.
     """
-    return format_digest(value.key if isinstance(value, Expression) else encode_with_leaves(value).digest)
+    if isinstance(value, Expression):
+        return format_digest(by_current_code([value])[0].key)
+    return format_digest(encode_with_leaves(value).digest)

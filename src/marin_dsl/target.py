@@ -11,6 +11,7 @@ from typing import Any
 
 from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid
+from marin_dsl.operator import Operator
 
 
 class TargetMissing(LookupError):
@@ -37,9 +38,8 @@ def resolve(target: str) -> Any:
             raise TargetMissing(f"{place} has no `{part}`{_suggestion(part, found)}")
         found = getattr(found, part)
     if not isinstance(found, Expression | Grid):
-        raise TargetMissing(
-            f"{target} is a {type(found).__name__}, not an expression; name the result of calling an operator"
-        )
+        what = "an operator" if isinstance(found, Operator) else f"a {type(found).__name__}"
+        raise TargetMissing(f"{target} is {what}, not an expression; name the result of calling an operator")
     return found
 
 

@@ -91,7 +91,7 @@ def test_a_name_that_is_not_there_suggests_those_that_are(folder):
         resolve("full_one:sweeep")
     with pytest.raises(TargetMissing, match=r"full_one has no `nothing`; it has the expressions x, sweep$"):
         resolve("full_one:nothing")
-    with pytest.raises(TargetMissing, match=r"full_one:f is a Operator, not an expression"):
+    with pytest.raises(TargetMissing, match=r"full_one:f is an operator, not an expression"):
         resolve("full_one:f")
 
 

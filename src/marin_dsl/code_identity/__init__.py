@@ -11,9 +11,14 @@ What it cannot see, and reports in `CodeIdentity.opaque` where it can tell; name
 - `getattr` with a computed name, `eval`, `exec`, `importlib.import_module`, names that have no value yet;
 - what attribute of an object a method call reaches (`x.f()` for an argument `x`): the object's identity tells that;
 - compiled extensions, and functions without source, whose bytecode stands in (it changes between Pythons);
-- state of third-party objects that have no encoding (only their type counts), caches inside third-party wrappers and
-  options of them other than plain values, attributes set on functions, `__name__` of functions;
-- files, environment variables, anything read while running; class attributes and constants changed after hashing.
+- state of third-party objects that can neither be encoded nor pickled, of iterators and of generators of random numbers
+  (only their type counts), caches inside third-party wrappers and options of them other than plain values, attributes
+  set on functions unless the code reads them, `__name__` of functions;
+- files, environment variables, anything read while running; what the code itself changes as it runs (a cache that it
+  fills counts with what is in it when it is first looked at).
+
+What is changed afterwards by others (a cell of a notebook that is run anew, a constant that is set, a module that is
+loaded again) is noticed when `CodeIdentity.is_current` is asked, which costs little.
 """
 
 from .identity import CodeIdentity, code_identity, diff

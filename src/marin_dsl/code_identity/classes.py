@@ -5,6 +5,7 @@ A class's own name counts (values and messages carry it), its module does not.
 
 import dataclasses
 import enum
+import inspect
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import attrs
 
 from .exploration import Exploration, Part
+from .fields import field_names
 from .territory import importable, is_installed, public_name
 
 _BOOKKEEPING = {
     "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__", "__annotate__",
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__slots__",
-    "__match_args__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__",
+    "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__",
     "__dataclass_fields__", "__attrs_attrs__", "__attrs_props__", "__attrs_own_setattr__", "__attrs_base_of_slotted__",
     "_fields", "_field_defaults", "_is_protocol", "_is_runtime_protocol", "__protocol_attrs__",
     "__callable_proto_members_only__", "__non_callable_proto_members__",
@@ -45,6 +47,8 @@ _FIELD_FACTS = (
     "order_key",
     "on_setattr",
 )
+_ALWAYS_GENERATED = ("__init__", "__repr__")
+_NO_FIELDS = (dataclasses._FIELD_CLASSVAR, dataclasses._FIELD_INITVAR)  # type: ignore[attr-defined]
 _NOTHING = (None, attrs.NOTHING, dataclasses.MISSING)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
@@ -54,16 +58,13 @@ def class_parts(walk: Exploration, kind: type, where: str) -> Iterable[Part]:
     if not walk.territory.holds_class(kind):
         return [b"foreign", public_name(kind.__module__, kind.__qualname__)]
     name = f"{kind.__module__}.{kind.__qualname__}"
+    ours = [base for base in kind.__mro__ if walk.territory.holds_class(base)]
+    for label in {label for base in ours for label in vars(base)}:  # one of a base may be defined here later
+        walk.witness.attribute(vars(kind), label)
     walk.show(name, _heading(kind))
     bases = [walk.node(base, f"{name}: base") for base in kind.__bases__ if base is not object]
     makers = [walk.node(type(kind), f"{name}: metaclass")]
     return [b"class", kind.__name__, *makers, *bases, *_fields(walk, kind, name), *_members(walk, kind, name)]
-
-
-def field_values(value: object) -> dict[str, object] | None:
-    """The fields of an instance of an attrs class, a dataclass or a NamedTuple; None for any other."""
-    names = _field_names(type(value))
-    return None if names is None else {name: getattr(value, name, None) for name in names}
 
 
 def unwrapped(value: object) -> object:
@@ -75,25 +76,18 @@ def unwrapped(value: object) -> object:
     return value
 
 
-def _field_names(kind: type) -> list[str] | None:
-    if attrs.has(kind):
-        return [field.name for field in attrs.fields(kind)]
-    if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind)]
-    return list(kind._fields) if issubclass(kind, tuple) and hasattr(kind, "_fields") else None
-
-
 def _heading(kind: type) -> str:
     bases = ", ".join(base.__name__ for base in kind.__bases__ if base is not object)
-    fields = "".join(f"    {name}\n" for name in _field_names(kind) or ())
+    fields = "".join(f"    {name}\n" for name in field_names(kind) or ())
     return f"class {kind.__name__}({bases}):\n{fields}"
 
 
 def _fields(walk: Exploration, kind: Any, name: str) -> Iterator[Part]:
     if issubclass(kind, enum.Enum):
-        for label, member in kind.__members__.items():
-            yield from (label, walk.node(member._value_, f"{name}.{label}"))
+        yield from _enum_members(walk, kind, name)
         return
+    for label in _declared_without_value(kind):
+        yield from (b"declared", label)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         yield from kind._fields
         yield walk.node(kind._field_defaults, f"{name}: defaults")
@@ -101,12 +95,31 @@ def _fields(walk: Exploration, kind: Any, name: str) -> Iterator[Part]:
     declared = kind.__dict__.get("__attrs_attrs__") or (kind.__dict__.get("__dataclass_fields__") or {}).values()
     for field in declared:
         yield from (b"field", field.name, *_default(walk, field, f"{name}.{field.name}"))
+        if getattr(field, "_field_type", None) in _NO_FIELDS:
+            yield f"{field._field_type.name}"
         for fact in _FIELD_FACTS:
             if not any(getattr(field, fact, None) is nothing for nothing in _NOTHING):
                 yield from (fact, walk.node(getattr(field, fact), f"{name}: {fact} of {field.name}"))
         yield walk.node(dict(field.metadata), f"{name}: metadata of {field.name}")
     for method in _COMPARED if declared else ():
         yield f"{method}:{_is_generated(kind, method, kind.__dict__.get(method))}"
+    for method in _ALWAYS_GENERATED if declared else ():
+        if getattr(kind, method) is getattr(object, method):
+            yield f"{method}:none"
+
+
+def _enum_members(walk: Exploration, kind: type[enum.Enum], name: str) -> Iterator[Part]:
+    for label, member in kind.__members__.items():
+        yield from (label, walk.node(member._value_, f"{name}.{label}"))
+    # Of flags: what is done with bits that no member has; only where the class itself says it.
+    boundary = kind.__dict__.get("_boundary_")
+    if boundary is not None and boundary is not getattr(kind.__mro__[1], "_boundary_", None):
+        yield from (b"boundary", f"{boundary.name}")
+
+
+def _declared_without_value(kind: type) -> list[str]:
+    """The names that a protocol asks for: elsewhere annotations mean nothing while running."""
+    return sorted(inspect.get_annotations(kind)) if getattr(kind, "_is_protocol", False) else []
 
 
 def _default(walk: Exploration, field: object, where: str) -> Iterator[Part]:
@@ -127,11 +140,15 @@ def _members(walk: Exploration, kind: type, name: str) -> Iterator[Part]:
 
 
 def _is_left_out(walk: Exploration, kind: type, label: str, member: object) -> bool:
+    if label == "__match_args__":
+        return member == _match_arguments(kind)
     if label in _BOOKKEEPING or isinstance(member, _DESCRIPTORS) or type(member).__name__ == "_tuplegetter":
         return True
     if issubclass(kind, enum.Enum):
         function = _function(member)
-        return not isinstance(function, types.FunctionType) or not walk.territory.holds_function(function)
+        if isinstance(function, types.FunctionType):
+            return not walk.territory.holds_function(function)
+        return label in kind.__members__ or (label.startswith("_") and label.endswith("_"))
     return _is_generated(kind, label, member)
 
 
@@ -141,7 +158,8 @@ def _is_generated(kind: type, label: str, member: object) -> bool:
         return False
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and function.__globals__.get("__name__") != kind.__module__:
         return True
-    made_from_text = function.__code__.co_filename.startswith(("<string>", "<attrs generated"))
+    code = function.__code__  # a user's class may stand in a text that has no file, too: `python -c`
+    made_from_text = code.co_filename.startswith("<attrs generated") or code.co_qualname.startswith("__create_fn__.")
     if label in _GENERATED and (made_from_text or function.__module__ == "dataclasses"):
         return True
     return label.startswith("__") and _is_made_elsewhere(kind, function)
@@ -154,4 +172,13 @@ def _is_made_elsewhere(kind: type, function: types.FunctionType) -> bool:
 
 def _function(member: object) -> object:
     member = getattr(member, "__func__", member)
-    return member.fget if isinstance(member, property) else member
+    return member.fget if isinstance(member, property | types.DynamicClassAttribute) else member
+
+
+def _match_arguments(kind: type) -> tuple[str, ...] | None:
+    """What the maker of a class makes its positional patterns; None for a class without one."""
+    if attrs.has(kind):
+        return tuple(field.name for field in attrs.fields(kind) if field.init and not field.kw_only)
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind) if field.init and not field.kw_only)
+    return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None

@@ -7,17 +7,20 @@ import hashlib
 import importlib
 import importlib.util
 import reprlib
+import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
+from .fields import field_values
 from .graph import Node
 from .normal_form import NormalForm, Outer, normal_form
 from .scopes import Imported
 from .source import Source, bytecode_form, read_source
 from .territory import Territory, importable, public_name
+from .witness import Witness
 
 Part = str | bytes | Node
 _PLACE_OF_A_MODULE = {
@@ -77,6 +80,7 @@ class Exploration:
         describe: what a value consists of, as the content of its node.
         listing: source text by qualified name of what was met.
         opaque: what could not be seen, in sentences.
+        witness: all that was read.
     """
 
     territory: Territory
@@ -85,8 +89,10 @@ class Exploration:
     excluded: Excluded = Excluded()
     listing: dict[str, str] = attrs.field(factory=dict)
     opaque: dict[str, None] = attrs.field(factory=dict)
+    witness: Witness = attrs.field(factory=Witness)
     _nodes: dict[tuple[int, Excluded, str], Node] = attrs.field(factory=dict)
     _queue: list[tuple[object, str, Excluded, Node]] = attrs.field(factory=list)
+    _changing: tuple[list[tuple[int, str]], list[str], list[object]] = attrs.field(factory=lambda: ([], [], []))
     _alive: list[object] = attrs.field(factory=list)
     _sources: dict[str, Source | None] = attrs.field(factory=dict)
 
@@ -107,6 +113,9 @@ class Exploration:
         while self._queue:
             value, where, self.excluded, node = self._queue.pop()
             node.fill(self.describe(self, value, where))
+            if isinstance(value, types.FunctionType):
+                self.witness.value(value)
+        self.witness.forget(*self._changing)
 
     def note(self, sentence: str) -> None:
         """Remember something that could not be seen."""
@@ -124,6 +133,12 @@ class Exploration:
         cut = f"  # sha256:{hashlib.sha256(encoded).hexdigest()[:12]}" if "..." in short else ""
         self.show(name, f"{name.rpartition('.')[2]} = {short}{cut}\n")
 
+    def show_object(self, name: str, value: object) -> None:
+        """Remember what another maker's object prints as, if that says more than where it lies in memory."""
+        short = _readable.repr(value) if ":" not in name else ""
+        if short and " at 0x" not in short and "\n" not in short:
+            self.show(name, f"{name.rpartition('.')[2]} = {short}\n")
+
     # ---- functions
 
     def function(self, function: types.FunctionType) -> Iterable[Part]:
@@ -133,6 +148,7 @@ class Exploration:
         for hint in form.hints:
             self.note(f"{name}: {hint}")
         yield from (b"function", form.text)
+        self._leave_changing(form, function, name)
         for reference in form.references:
             yield self._resolve(reference, function, name)
         if "__class__" in code.co_freevars:
@@ -171,12 +187,26 @@ class Exploration:
         self.note(f"{name}: the name {reference.name} has no value yet")
         return Node().fill([b"unbound", reference.name, *reference.attributes])
 
+    def _leave_changing(self, form: NormalForm, function: types.FunctionType, name: str) -> None:
+        """Note what the function changes while it runs: that is no sign of another code."""
+        names, attributes, values = self._changing
+        attributes.extend(form.sets)
+        for reference in form.changes:
+            if reference.is_global and not reference.attributes:
+                names.append((id(function.__globals__), reference.name))
+            value, _ = self._look_up(reference, function, name)
+            for attribute in reference.attributes:
+                value = getattr(value, attribute, _ABSENT)
+            values.append(value)
+
     def _look_up(self, reference: Outer, function: types.FunctionType, name: str) -> tuple[object, str]:
         free, scope = function.__code__.co_freevars, function.__globals__
         for spelled in (reference.name, _mangled(reference.name, function)):
             if spelled in free and not reference.is_global:
                 cell = (function.__closure__ or ())[free.index(spelled)]
+                self.witness.cell(cell)
                 return _content(cell), f"{name}.<closure>.{spelled}"
+            self.witness.name(scope, spelled)  # also that it is not there: it may be defined later
             if spelled in scope and spelled not in _PLACE_OF_A_MODULE:
                 return scope[spelled], f"{scope.get('__name__')}.{spelled}"
         return _ABSENT, ""
@@ -189,7 +219,7 @@ class Exploration:
             if attributes[0] in _PLACE_OF_A_MODULE:
                 return Node().fill([b"of the module", *attributes])
             attribute, *rest = attributes
-            where, value, attributes = f"{value.__name__}.{attribute}", _member(value, attribute), tuple(rest)
+            where, value, attributes = f"{value.__name__}.{attribute}", self._member(value, attribute), tuple(rest)
         if value is _ABSENT:
             self.note(f"{name}: there is no {where}")
             return Node().fill([b"missing", where.rpartition(".")[2], *attributes])
@@ -197,7 +227,11 @@ class Exploration:
             self._warn_of(attributes, name)
             return Node().fill([b"foreign", public_name(value.__name__, ".".join(attributes))])
         self._warn_of((getattr(value, "__name__", ""),) if importable(value) else (), name)
+        self._watch(value)
         reached = self.node(value, where)
+        if attributes and isinstance(value, types.FunctionType) and attributes[0] in vars(value):
+            held = self.node(vars(value)[attributes[0]], f"{where}.{attributes[0]}")
+            return Node().fill([b"attributes", *attributes, reached, held])
         return Node().fill([b"attributes", *attributes, reached]) if attributes else reached
 
     def _imported(self, wanted: Imported, function: types.FunctionType, name: str) -> Node:
@@ -213,10 +247,26 @@ class Exploration:
             self.note(f"{name}: cannot import {wanted.module or '.'} to see it ({type(error).__name__}: {error})")
             return Node().fill([b"not importable", wanted.module, wanted.name or "", *wanted.attributes])
         attributes = (*asked, *wanted.attributes)
-        value = _member(value, asked[0]) if asked else value
+        self.witness.name(sys.modules, module)
+        value = self._member(value, asked[0]) if asked else value
         if isinstance(value, types.ModuleType) and wanted.is_statement:
             return Node().fill([b"module of the project"])
         return self._follow(value, wanted.attributes, f"{module}.{'.'.join(attributes)}", name)
+
+    def _watch(self, value: object) -> None:
+        """See later whether a constant was changed in place."""
+        fields = None if isinstance(value, type) else field_values(value)
+        if isinstance(value, types.SimpleNamespace):
+            fields = vars(value)
+        if fields is None:
+            self.witness.value(value)
+        else:
+            self.witness.fields(value, fields)
+
+    def _member(self, module: types.ModuleType, name: str) -> object:
+        found = _member(module, name)
+        self.witness.attribute(vars(module), name)
+        return found
 
     def foreign_name(self, value: object) -> str | None:
         """The name by which third-party code can be imported; None if it only claims a name of the project's."""

@@ -1,6 +1,7 @@
 """The code identity of an operator, and the difference between two for people."""
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -8,7 +9,8 @@ import attrs
 from .exploration import Excluded, Exploration
 from .graph import Node, digest_of
 from .territory import Territory
-from .values import describe
+from .values import describe, state_of
+from .witness import Witness
 
 
 @attrs.frozen
@@ -19,11 +21,18 @@ class CodeIdentity:
         digest: 32 bytes, SHA-256.
         listing: source text (dedented, as written) by qualified name of every definition of the project that counts.
         opaque: what could not be seen, in sentences for people.
+        witness: what it was read from.
     """
 
     digest: bytes
     listing: dict[str, str]
     opaque: tuple[str, ...]
+    witness: Witness = attrs.field(factory=Witness, eq=False, repr=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether everything that it was read from is as it was: what functions and names are, and mean, now."""
+        return self.witness.holds()
 
 
 def code_identity(
@@ -50,12 +59,14 @@ def code_identity(
         from marin_dsl.encoding import encode as canonical
 
         encode = canonical
-    walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes))
+    witness = Witness(functools.partial(state_of, encode))
+    walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes), witness=witness)
     root = walk.node(function, getattr(function, "__qualname__", type(function).__name__))
     included = [walk.node(part, f"included: {position}") for position, part in enumerate(includes)]
     walk.walk()
     root = Node().fill([b"marin code identity 1", root, *included])
-    return CodeIdentity(digest_of(root), dict(sorted(walk.listing.items())), tuple(walk.opaque))
+    listing = dict(sorted(walk.listing.items()))
+    return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness)
 
 
 def diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:

@@ -14,6 +14,11 @@ from .scopes import Imported, Scope, evaluated_outside, imports, parameters, sco
 
 _LEFT_OUT = {"ctx", "type_comment", "kind", "type_params", "annotation", "returns"}
 _WITHOUT_EFFECT = (ast.Pass, ast.Global, ast.Nonlocal)
+_IN_PLACE = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "fill", "insert", "move_to_end", "pop",
+    "popitem", "popleft", "put", "remove", "reverse", "rotate", "setdefault", "sort", "update",
+}  # fmt: skip
+"""Methods of containers and arrays that change them."""
 _BY_STRING = {"getattr", "setattr", "delattr", "hasattr"}
 
 
@@ -26,11 +31,21 @@ class Outer(NamedTuple):
 
 
 class NormalForm(NamedTuple):
-    """A function's text, its outward references (each a `@` in the text) and what may escape the eye."""
+    """A function's text, its outward references (each a `@` in the text) and what may escape the eye.
+
+    Attributes:
+        text: the normal form.
+        references: what it names outside itself.
+        hints: what may escape the eye, in sentences.
+        changes: what of that it changes in place, or assigns to, while it runs.
+        sets: names of the attributes that it sets, of whatever object.
+    """
 
     text: bytes
     references: tuple[Outer | Imported, ...]
     hints: tuple[str, ...]
+    changes: tuple[Outer, ...] = ()
+    sets: tuple[str, ...] = ()
 
 
 _Item = bytes | tuple[ast.AST, Scope]
@@ -47,7 +62,8 @@ def normal_form(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         spelling of literals or names of local variables only. Parameters keep their names, which callers may use.
     """
     writer = _Writer(definition)
-    return NormalForm(b"".join(writer.out), tuple(writer.references), tuple(dict.fromkeys(writer.hints)))
+    hints, changes, sets = dict.fromkeys(writer.hints), dict.fromkeys(writer.changes), dict.fromkeys(writer.sets)
+    return NormalForm(b"".join(writer.out), tuple(writer.references), tuple(hints), tuple(changes), tuple(sets))
 
 
 def framed(text: str | bytes) -> bytes:
@@ -86,6 +102,8 @@ class _Writer:
         self.out: list[bytes] = []
         self.references: list[Outer | Imported] = []
         self.hints: list[str] = []
+        self.changes: list[Outer] = []
+        self.sets: list[str] = []
         self.numbers: dict[tuple[Scope, str], int] = {}
         scope = self.scopes.of_node[definition]
         kind = type(definition).__name__.encode()
@@ -220,7 +238,25 @@ class _Writer:
             case ast.Call(func=ast.Name(id=name), args=[_, second, *_]) if name in _BY_STRING:
                 if not isinstance(second, ast.Constant):
                     self.hints.append(f"{name}() with a name computed while running: what it reaches is not seen")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _IN_PLACE:
+            self._note_change(node.func.value, scope)
         return self._any(node, scope)
+
+    def _Subscript(self, node: ast.Subscript, scope: Scope) -> list[_Item]:  # noqa: N802
+        if not isinstance(node.ctx, ast.Load):
+            self._note_change(node.value, scope)
+        return self._any(node, scope)
+
+    def _note_change(self, target: ast.expr, scope: Scope) -> None:
+        """Note what is changed in place, if it is outside of the function: `target` itself, or what it is a part of."""
+        attributes: list[str] = []
+        while isinstance(target, ast.Attribute | ast.Subscript):
+            attributes = [target.attr, *attributes] if isinstance(target, ast.Attribute) else []
+            target = target.value
+        if isinstance(target, ast.Name):
+            outward = self._outward(target.id, scope, tuple(attributes))
+            if isinstance(outward, Outer):
+                self.changes.append(outward)
 
     def _NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> list[_Item]:  # noqa: N802
         return [b"(NamedExpr", *self._binding(node.target.id, scope), (node.value, scope), b")"]
@@ -244,6 +280,9 @@ class _Writer:
     # ---- names
 
     def _Attribute(self, node: ast.Attribute, scope: Scope) -> list[_Item]:  # noqa: N802
+        if not isinstance(node.ctx, ast.Load):
+            self.sets.append(node.attr)
+            self._note_change(node.value, scope)
         chain, root = [node.attr], node.value
         while isinstance(root, ast.Attribute):
             chain.append(root.attr)
@@ -280,6 +319,7 @@ class _Writer:
         owner, _ = scope.owner(name)
         if owner is None:
             self.hints.append(f"it assigns the global name {name} while running")
+            self.changes.append(Outer(name, (), True))
             return [b"$" + framed(name)]
         return self._local(name, owner)
 

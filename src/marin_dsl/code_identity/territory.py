@@ -71,7 +71,9 @@ class Territory:
 
     def holds_class(self, kind: type) -> bool:
         """Whether a class is defined in the project."""
-        return self.holds_module(getattr(kind, "__module__", "") or "builtins")
+        module = getattr(kind, "__module__", "") or "builtins"
+        # What `make_dataclass` and `new_class` make, for whoever calls them, claims to be theirs.
+        return (module == "types" and importable(kind) is None) or self.holds_module(module)
 
 
 def _top(name: str) -> str:

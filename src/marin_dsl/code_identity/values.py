@@ -3,21 +3,26 @@
 import collections
 import enum
 import functools
+import hashlib
 import logging
 import pathlib
 import re
+import struct
 import sys
 import threading
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .classes import class_parts, field_values, unwrapped
+from .classes import class_parts, unwrapped
 from .exploration import ATOMS, Excluded, Exploration, Part
+from .fields import field_values
 from .graph import Node
 from .normal_form import constant
+from .pickled import reduced
 from .territory import public_name
+from .witness import State
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _CONTENT: tuple[Any, ...] = (*_CONTAINERS, str, bytes, int, float, complex)
@@ -97,6 +102,8 @@ def _parts(walk: Exploration, value: object, where: str) -> Iterable[Part]:
             return [type(value).__name__, walk.node(value.__func__, where)]
         case property():
             return [b"property", *(walk.node(f, f"{where}: accessor") for f in (value.fget, value.fset, value.fdel))]
+        case types.DynamicClassAttribute():  # `enum.property`
+            return [b"property", *(walk.node(f, f"{where}: accessor") for f in (value.fget, value.fset, value.fdel))]
         case functools.cached_property():
             return [b"cached property", walk.node(value.func, where)]
         case functools.singledispatchmethod():
@@ -123,17 +130,33 @@ def _data(walk: Exploration, value: Any, where: str) -> Iterable[Part]:
         case pathlib.PurePath():
             walk.note(f"{where} is a path: its text counts, not what lies there")
             return [b"path", _path_text(value, where)]
+        case memoryview() | struct.Struct():
+            content = value.tobytes() if isinstance(value, memoryview) else value.format
+            return [_type_name(value), walk.node(content, f"{where}: content")]
         case _ if value is Ellipsis or value is NotImplemented:
             return [b"singleton", repr(value)]
         case _ if isinstance(value, _BY_TYPE_ONLY):
             return [b"by type", _type_name(value)]
         case _ if isinstance(value, _GENERICS):
-            return [b"generic", *(walk.node(part, f"{where}: type") for part in (value.__origin__, value.__args__))]
+            noted = [value.__metadata__] if hasattr(value, "__metadata__") else []  # of `Annotated`
+            parts = (value.__origin__, value.__args__, *noted)
+            return [b"generic", *(walk.node(part, f"{where}: type") for part in parts)]
+        case _ if type(value).__name__ == "TypeAliasType":
+            return [b"alias", value.__name__, walk.node(_aliased(value), f"{where}: type")]
         case types.UnionType():
             return [b"union", *(walk.node(part, f"{where}: type") for part in value.__args__)]
+        case _ if _type_name(value) in ("numpy.finfo", "numpy.iinfo"):  # which keep what they were asked for
+            return [_type_name(value), str(value.dtype)]
         case _ if type(value).__module__ == "typing":
             return [b"typing", getattr(value, "__name__", None) or repr(value)]
     return _instance(walk, value, where)
+
+
+def _aliased(alias: Any) -> object:
+    try:
+        return alias.__value__  # only now computed
+    except Exception:  # the project's code ran, and may raise anything
+        return None
 
 
 def _container(walk: Exploration, value: Any, where: str) -> Iterable[Part]:
@@ -240,8 +263,17 @@ def _foreign_instance(walk: Exploration, value: object, where: str) -> Iterable[
     fields = field_values(value)
     fields = _contents(value) if fields is None else fields
     called = getattr(value, "__name__", "")
+    if fields is None and not called:
+        parts = reduced(value, walk.territory.holds_class)
+        if parts is not None:
+            walk.show_object(where, value)
+            return [
+                b"pickled",
+                _type_name(value),
+                *(walk.node(part, f"{where}: {_type_name(value)}") for part in parts),
+            ]
     if fields is None:
-        if not called:
+        if not any(_is_of_project(walk, v) for v in getattr(value, "__dict__", {}).values()):
             walk.note(f"{where} is a {_type_name(value)}, which has no encoding: only its type counts")
         fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if _is_of_project(walk, v)}
     named = [(n, walk.node(v, f"{where}: {n}")) for n, v in sorted(fields.items())]
@@ -285,3 +317,33 @@ def _path_text(path: pathlib.PurePath, where: str) -> str:
         if path.is_relative_to(root):
             return f"project:{path.relative_to(root).as_posix()}"
     return path.as_posix()
+
+
+# ---- what can be changed in place
+
+
+def state_of(encode: Callable[[object], bytes], value: Any) -> State:
+    """What a function or a constant consists of, to see later whether it was changed in place; None of anything else.
+
+    Constants are compared by their bytes where they have any, else by the very objects that they hold.
+    """
+    if isinstance(value, types.FunctionType):
+        registered = getattr(value, "registry", None)  # of a function that dispatches by type
+        implementations = registered.values() if isinstance(registered, Mapping) else ()
+        return value.__code__, value.__defaults__, *(value.__kwdefaults__ or {}).values(), *implementations
+    if isinstance(value, list | dict | set) or type(value).__module__.partition(".")[0] == "numpy":
+        return _bytes_of(encode, value) or _contained(value)
+    return None
+
+
+def _bytes_of(encode: Callable[[object], bytes], value: object) -> bytes | None:
+    try:
+        return hashlib.sha256(encode(value)).digest()
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _contained(value: object) -> tuple[object, ...] | None:
+    if isinstance(value, dict):
+        return (*value, *value.values())
+    return tuple(value) if isinstance(value, list | set) else None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
+import types
 from collections.abc import Iterator
 from typing import NoReturn
 
 import click
 
+from marin_dsl import target
 from marin_dsl.evaluation.executors import SchedulerMissing
 from marin_dsl.labels import DriftRefused, LabelConflict, LabelMoved
 from marin_dsl.operator.signature import WrongCall
@@ -40,6 +43,27 @@ def complaints(*others: type[Exception]) -> Iterator[None]:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(INTERRUPTED)
+    except Exception as error:
+        if not _was_loading(error):
+            raise
+        traceback.print_exception(type(error), error, _of_the_user(error.__traceback__))
+        stop("the module of the target could not be loaded; what it raised is above", FAILED)
+
+
+def _was_loading(error: Exception) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__") == target.__name__ for frame, _ in frames)
+
+
+def _of_the_user(found: types.TracebackType | None) -> types.TracebackType | None:
+    """What a traceback has after the frames of this command and of the import; nothing of a text that is no Python."""
+    own = None
+    while found is not None:
+        code, module = found.tb_frame.f_code, found.tb_frame.f_globals.get("__name__", "")
+        ours = code.co_filename.startswith("<frozen") or module.partition(".")[0] in ("marin_dsl", "click", "importlib")
+        own = None if module == target.__name__ else own or (None if ours else found)
+        found = found.tb_next
+    return own
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -12,6 +12,7 @@ from marin_dsl.evaluation.evaluation_settings import EvaluationSettings, Policy,
 from marin_dsl.evaluation.executors import Cluster, Here
 from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid, contents
+from marin_dsl.operator.current import by_current_code
 from marin_dsl.outcome import Failed, Ok, Outcome, Skipped
 from marin_dsl.planning import Plan, plan_of
 from marin_dsl.planning.code_drift import code_drift
@@ -73,7 +74,7 @@ def evaluate(
         Interrupted: Ctrl-C; what was committed stays, and a second evaluation goes on from there.
     """
     settings = Settings.read()
-    expressions = tuple(found for root in roots for found in contents(root))
+    expressions = by_current_code(found for root in roots for found in contents(root))
     labels.check_unique(expressions)
     found = Evaluation(
         expressions,
@@ -107,7 +108,7 @@ def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = Fa
     settings = Settings.read()
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     opened.check()
-    expressions = tuple(found for root in roots for found in contents(root))
+    expressions = by_current_code(found for root in roots for found in contents(root))
     labels.check_unique(expressions)
     drifts = labels.drifts(opened, expressions)
     if labels.check_policy(drift) == "use-recorded":

@@ -22,7 +22,7 @@ def flattened(root: Expression[Any], *, with_contents: bool = True) -> list[Row]
     """
     positions: dict[int, int] = {}
     rows: list[Row] = []
-    for expression in _mentions(root):
+    for expression in mentioned(root):
         row: Row = {name: getattr(expression, name) for name in NAMES}
         for others in ("references", "waits"):
             row[others] = tuple(positions[id(other)] for other in row[others])
@@ -34,7 +34,7 @@ def flattened(root: Expression[Any], *, with_contents: bool = True) -> list[Row]
     return rows
 
 
-def _mentions(root: Expression[Any]) -> Iterator[Expression[Any]]:
+def mentioned(root: Expression[Any]) -> Iterator[Expression[Any]]:
     """Every object below the root: equal expressions can have different labels, and wait for different things."""
     seen: set[int] = set()
     stack: list[tuple[Expression[Any], bool]] = [(root, False)]

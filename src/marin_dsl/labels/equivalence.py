@@ -15,6 +15,7 @@ from marin_dsl.expression.recipe import structure
 from marin_dsl.labels.log import Entry, current, user
 from marin_dsl.labels.naming import check_label
 from marin_dsl.operator import Operator
+from marin_dsl.operator.current import by_current_code
 from marin_dsl.store import Store
 from marin_dsl.store.files import place
 from marin_dsl.store.records import write_record
@@ -65,6 +66,7 @@ def same(store: Store, old: str | bytes | Label, new: Expression[Any] | bytes, *
     if not why.strip():
         raise CannotStandFor("say why the new recipe stands for the old result (--why TEXT): it is kept with it")
     name, record = _old(store, old)
+    new = by_current_code([new])[0] if isinstance(new, Expression) else new
     key = new.key if isinstance(new, Expression) else new
     recipe = structure(new) if isinstance(new, Expression) else store.recipe(key)
     _check(store, name, record, key, recipe)
@@ -87,7 +89,7 @@ def undo(store: Store, new: Expression[Any] | bytes, *, why: str = "") -> Equiva
     Raises:
         CannotStandFor: nothing of the kind was said.
     """
-    key = new.key if isinstance(new, Expression) else new
+    key = by_current_code([new])[0].key if isinstance(new, Expression) else new
     said, record = equivalence(store, key), store.result(key)
     if said is None:
         raise CannotStandFor(

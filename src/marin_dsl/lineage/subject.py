@@ -62,6 +62,8 @@ def subjects(store: Store, name: str) -> tuple[Subject, ...]:
     digits = re.fullmatch(r"(?:sha256:)?([0-9a-f]+)", name)
     if digits is not None:
         return (_of_digits(store, name, digits[1]),)
+    if name.startswith("sha256:"):
+        raise TargetMissing(f"`{name}` is no digest: after sha256: come 4 to 64 of the digits 0-9 and a-f")
     if _RUN.fullmatch(name):
         return _of_run(store, name)
     if "@" in name and ":" not in name:

@@ -18,6 +18,7 @@ from marin_dsl.encoding.places import module_path
 from marin_dsl.expression import Expression, caller
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.expression.choices import mapped
+from marin_dsl.operator.current import looked_at
 from marin_dsl.operator.signature import Signature, WrongCall
 
 P = ParamSpec("P")
@@ -64,6 +65,16 @@ class Operator(Generic[P, R]):
         if not inspect.isfunction(function):
             raise TypeError(
                 f"@op stands above a function, and got {function!r:.80}; settings are named: @op(version='1')"
+            )
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"@op above `async def {function.__name__}`: a coroutine is no result that could be stored; write "
+                f"`def {function.__name__}(...)` that returns asyncio.run(...) of it"
+            )
+        if inspect.isgeneratorfunction(function):
+            raise TypeError(
+                f"@op above {function.__name__}, which yields: a generator can be read only once; collect what it "
+                "yields in a list, and return that"
             )
         if version is not None and not isinstance(version, str):
             raise TypeError(f"@op(version={version!r}): a version is text; write version={str(version)!r}")
@@ -134,7 +145,18 @@ class Operator(Generic[P, R]):
     @functools.cached_property
     def code(self) -> CodeIdentity:
         """What the code is, independent of layout, comments and location."""
+        looked_at(self)
         return code_identity(self.function, includes=self.includes, excludes=self.excludes)
+
+    def look_again(self) -> bytes | None:
+        """Forget what the code was if it is another one now; the identity that it no longer has, if it had one."""
+        code: CodeIdentity | None = self.__dict__.get("code")
+        if code is None or code.is_current:
+            return None
+        identity: bytes | None = self.__dict__.get("identity")
+        for name in ("code", "identity"):
+            self.__dict__.pop(name, None)
+        return identity if identity is not None and identity != self.identity else None
 
     @functools.cached_property
     def pinned(self) -> dict[str, str]:
@@ -162,13 +184,18 @@ class Operator(Generic[P, R]):
             return None
         return encode([self.name, self.pinned]), self.function, self.includes, self.excludes
 
+    @property
+    def is_importable(self) -> bool:
+        """Whether other processes can import it; if not, it travels with all that it is made of."""
+        module = self.function.__module__
+        return module != "__main__" and _found(module, self.function.__qualname__) is self
+
     def __repr__(self) -> str:
         return f"<operator {self.name}{f' version {self.version}' if self.version is not None else ''}>"
 
     def __reduce__(self) -> Any:
-        place = (self.function.__module__, self.function.__qualname__)
-        if place[0] != "__main__" and _found(*place) is self:
-            return _find, place
+        if self.is_importable:
+            return _find, (self.function.__module__, self.function.__qualname__)
         names = ("name", "version", "pin", "includes", "excludes", "impure")
         settings = {name: getattr(self, name) for name in names}
         settings |= {name: getattr(self.annotations, name) for name in ("resources", *Policy.__annotations__)}

@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.worker.agreement import differs, other_code
 from marin_dsl.worker.context import Cancelled, Context, Gang, entered
 from marin_dsl.worker.performance import Performance, context_of, described, perform, performed
 from marin_dsl.worker.redaction import Redaction
@@ -132,6 +133,9 @@ def _answer(pickled: bytes, surroundings: Surroundings, tell: Callable[[Any], No
     except BaseException as error:
         failure = described("lost", error, _answer)
         return "performed", performed(Context(b""), failure=failure)
+    if differs(task):
+        failure = described("lost", other_code(task), task.operator.function)
+        return "performed", performed(Context(task.call), failure=failure)
     tell((BEGINS, None))
     redaction = Redaction(learned=lambda texts: tell(("secrets", texts)))
     current = context_of(

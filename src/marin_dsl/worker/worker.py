@@ -20,6 +20,7 @@ from marin_dsl.quantities import short_digest
 from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
+from marin_dsl.worker.agreement import differs
 from marin_dsl.worker.context import Context, entered
 from marin_dsl.worker.gang import Others, perform_gang
 from marin_dsl.worker.isolation import perform_isolated
@@ -89,7 +90,8 @@ def _execute(task: Task, emit: Emit, others: Others | None) -> Answer:
 def _performed(task: Task, emit: Emit, place: str | None, others: Others | None) -> Performance:
     """Run the operator, where and how its annotations say; its scratch folders are to be made in a place."""
     redaction = Redaction()
-    if task.annotations.hosts > 1 or task.annotations.isolate:
+    # Calls before this one may have changed what the code here reads (a cache, say): a fresh process decides.
+    if task.annotations.hosts > 1 or task.annotations.isolate or differs(task):
         root = None if place is None else Path(place)
         if task.annotations.hosts > 1:
             return perform_gang(task, emit, redaction, scratch_root=root, others=others)

@@ -2,16 +2,28 @@
 # ruff: noqa
 
 import abc
+import argparse
+import array
 import asyncio
 import contextlib
 import dataclasses
+import datetime
+import decimal
 import enum
 import functools
+import ipaddress
+import json
 import math
+import operator
 import pathlib
 import re
+import string
+import struct
+import textwrap
+import types
 import typing
-from collections import OrderedDict
+import zoneinfo
+from collections import ChainMap, OrderedDict
 from pathlib import Path
 
 import attrs
@@ -278,7 +290,47 @@ def libraries(x):
     )
 
 
+class Limits(enum.Flag, boundary=enum.KEEP):
+    ONE = 1
+    MOST = enum.nonmember(7)
+
+    @enum.property
+    def half(self):
+        return self.MOST / 2
+
+    @functools.cached_property
+    def third(self):
+        return self.MOST / 3
+
+
+@dataclasses.dataclass(repr=False)
+class Kinds:
+    given: dataclasses.InitVar[int] = 1
+    shared: typing.ClassVar[int] = 2
+    __match_args__ = ("shared",)
+
+
+@typing.runtime_checkable
+class Sized(typing.Protocol):
+    size: int
+
+
+MADE = dataclasses.make_dataclass("MADE", [("x", int, 1)])
+OTHERS = (
+    types.SimpleNamespace(rate=0.1, f=arithmetic), argparse.Namespace(b=1, a=2), operator.itemgetter("a", 1),
+    operator.attrgetter("a.b"), operator.methodcaller("lower"), string.Template("a $x"), ChainMap({"a": 1}),
+    zoneinfo.ZoneInfo("UTC"), datetime.datetime(2020, 1, 2), datetime.timezone.utc, slice(1, None), bytearray(b"a"),
+    memoryview(b"a"), struct.Struct("<i"), ipaddress.ip_address("10.0.0.1"), decimal.Context(prec=3), ValueError("a"),
+    json.JSONEncoder(sort_keys=True), textwrap.TextWrapper(width=9), array.array("i", [1]), typing.Annotated[int, 3],
+)  # fmt: skip
+
+
+def others(x):
+    return OTHERS, Limits.ONE.half, Kinds(x), isinstance(x, Sized), MADE(x)
+
+
 GOLDEN = (
     arithmetic, texts, matching, catching, scoped, asynchronous, is_even, is_odd, importing, classes, cached, dispatched,
     managed, decorated, half, values, libraries, Square, Colour, Data, Fields, Pair,
+    others,
 )  # fmt: skip

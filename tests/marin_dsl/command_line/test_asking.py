@@ -89,6 +89,7 @@ def test_show_of_a_grid_shows_each_cell(evaluated):
         ("a-pag@1.0", "has no label a-pag@1.0; there is a-page@1.0"),
         ("A@1", "'A' cannot be the name of a label"),
         ("a-page", "`a-page` is neither a target (package.module:name or file.py:name), nor a label"),
+        ("sha256:zz", "`sha256:zz` is no digest: after sha256: come 4 to 64 of the digits 0-9 and a-f"),
         ("abc", "'abc' cannot be found by 3 digits: give 4 to 64 of them"),
         ("sha256:" + "0" * 64, "has no recipe, call or large value whose digest begins with 0000"),
         ("experiment:long", "has no record of experiment:long: evaluate it first (marin run experiment:long)"),

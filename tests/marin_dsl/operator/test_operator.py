@@ -38,11 +38,29 @@ def test_an_operator_wears_the_name_and_text_of_its_function():
     assert versioned(1).annotations.resources == {"CPU": 1}
 
 
+async def _coroutine():
+    return 1
+
+
+async def _stream():
+    yield 1
+
+
+def _numbers():
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
         (lambda: op("name"), r"@op stands above a function, and got 'name'; settings are named: @op\(version='1'\)"),
         (lambda: op(int), "@op stands above a function, and got <class 'int'>"),
+        (
+            lambda: op(_coroutine),
+            "@op above `async def _coroutine`: a coroutine is no result that could be stored; write ",
+        ),
+        (lambda: op(_stream), "@op above `async def _stream`: a coroutine is no result"),
+        (lambda: op(_numbers), "@op above _numbers, which yields: a generator can be read only once; collect what it"),
         (lambda: op(version=1)(plain.function), r"@op\(version=1\): a version is text; write version='1'"),
         (
             lambda: op(pin="jax")(plain.function),

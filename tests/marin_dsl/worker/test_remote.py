@@ -11,6 +11,7 @@ import time
 import pytest
 
 from marin_dsl import Store, context, op
+from marin_dsl.encoding import format_digest
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import execute, remote
 from marin_dsl.worker.context import Cancelled
@@ -48,9 +49,9 @@ def titled(text: str) -> str:
 
 
 def task(folder, way: str, title: str = "together") -> Task:
-    call = together(way)
+    call, code = together(way), format_digest(together.code.digest)
     return Task(
-        Store(folder), together, call.payload, (), call.key, title, "run", "", "", False,
+        Store(folder), together, call.payload, (), call.key, title, "run", "", code, False,
         annotations=call.annotations,
     )  # fmt: skip
 

@@ -1,0 +1,58 @@
+"""Expressions by the code that their operators have now.
+
+An expression is identified when it is built, and evaluated later. Between the two a notebook's cell may have defined a
+helper anew, or a script have set a constant of a module: what would run is the new code, and so the new code has to be
+what it is identified by. Looking costs no look at the graph as long as no code has changed in this process.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from marin_dsl.expression.keys import recipe_key
+from marin_dsl.expression.pickling import mentioned
+
+if TYPE_CHECKING:
+    from marin_dsl.expression import Expression
+    from marin_dsl.operator.operator import Operator
+
+_LOOKED_AT: weakref.WeakSet[Operator[Any, Any]] = weakref.WeakSet()
+_OUTDATED: set[bytes] = set()
+
+
+def looked_at(operator: Operator[Any, Any]) -> None:
+    """Note that an operator knows what its code is, so that it is asked to look again."""
+    _LOOKED_AT.add(operator)
+
+
+def by_current_code(expressions: Iterable[Expression[Any]]) -> tuple[Expression[Any], ...]:
+    """The same expressions, identified by the code that their operators have now.
+
+    Those whose code is what it was when they were built are returned as they are.
+    """
+    found = tuple(expressions)
+    _OUTDATED.update(filter(None, [operator.look_again() for operator in tuple(_LOOKED_AT)]))
+    if not _OUTDATED:
+        return found
+    anew: dict[int, Expression[Any]] = {}
+    return tuple(_identified(expression, anew) for expression in found)
+
+
+def _identified(root: Expression[Any], anew: dict[int, Expression[Any]]) -> Expression[Any]:
+    for expression in mentioned(root):
+        if id(expression) not in anew:
+            references = tuple(anew[id(each)] for each in expression.references)
+            waits = tuple(anew[id(each)] for each in expression.waits)
+            key = recipe_key(expression.identity, expression.payload, [each.key for each in references])
+            same = key == expression.key and all(map(_is, waits, expression.waits))
+            same = same and all(map(_is, references, expression.references))
+            anew[id(expression)] = (
+                expression if same else expression._replace(references=references, waits=waits, key=key)
+            )
+    return anew[id(root)]
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
