@@ -163,7 +163,7 @@ def _step(request: Request, config: TransformerConfig, mesh: Mesh) -> tuple[Any,
     optimizer, training = _training(request)
     run = jax.eval_shape(lambda: Run.of(optimizer, training))
     make = functools.partial(initial_state, config=config, rule=optimizer.rule)
-    state = jax.eval_shape(make, jax.ShapeDtypeStruct((), jnp.uint32), run.hyperparameters)
+    state = jax.eval_shape(make, jax.ShapeDtypeStruct((), jnp.int32), run.hyperparameters)
     rows = NamedSharding(mesh, PartitionSpec(BATCH, None))
     batch = Batch(jax.ShapeDtypeStruct((request.batch, request.length + 1), jnp.int32, sharding=rows))
     program = Program.of(optimizer, training)
