@@ -26,7 +26,9 @@ def reduced(value: Any, is_ours: Callable[[type], bool]) -> tuple[object, ...] |
         return None
     try:
         _Probe(is_ours).dump(value)
-        reducer = copyreg.dispatch_table.get(kind)
+        # What a class says of itself comes first: Dask, once it is imported, registers other ways for all exceptions.
+        says_so = kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__
+        reducer = None if says_so else copyreg.dispatch_table.get(kind)
         found = reducer(value) if reducer else value.__reduce_ex__(4)
     except Exception:  # other people's code ran, and may raise anything
         return None

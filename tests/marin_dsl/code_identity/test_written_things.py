@@ -1,5 +1,6 @@
 """What people really write at the top of a module: each of these edits changes what an operator does."""
 
+import copyreg
 import json
 import os
 import subprocess
@@ -81,6 +82,14 @@ def test_such_constants_are_the_same_in_every_process(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert dict(zip(CONSTANTS, json.loads(done.stdout), strict=True)) == dict(zip(CONSTANTS, here, strict=True))
+
+
+def test_a_way_to_pickle_that_somebody_registers_later_changes_nothing(tmp_path, monkeypatch):
+    table = {kind: way for kind, way in copyreg.dispatch_table.items() if not issubclass(kind, BaseException)}
+    monkeypatch.setattr(copyreg, "dispatch_table", table)
+    before = identity_of(tmp_path, _constant("ValueError('a')"))
+    table[ValueError] = lambda error: (ValueError, error.args, {"registered": True})
+    assert identity_of(tmp_path, _constant("ValueError('a')")).digest == before.digest
 
 
 @pytest.mark.parametrize(
