@@ -100,9 +100,7 @@ def _parts(walk: Exploration, value: object, where: str) -> Iterable[Part]:
             return [b"partial", walk.node(value.func, where), *arguments]
         case staticmethod() | classmethod():
             return [type(value).__name__, walk.node(value.__func__, where)]
-        case property():
-            return [b"property", *(walk.node(f, f"{where}: accessor") for f in (value.fget, value.fset, value.fdel))]
-        case types.DynamicClassAttribute():  # `enum.property`
+        case property() | types.DynamicClassAttribute():  # the latter is `enum.property`
             return [b"property", *(walk.node(f, f"{where}: accessor") for f in (value.fget, value.fset, value.fdel))]
         case functools.cached_property():
             return [b"cached property", walk.node(value.func, where)]

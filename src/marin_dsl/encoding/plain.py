@@ -52,12 +52,18 @@ def _shorter(value: float) -> bytes | None:
 
 
 def _text(value: str) -> bytes | None:
+    if len(value) >= LEAF_THRESHOLD:  # and so are its bytes: they are made once, by who writes them
+        return None
     try:
         data = value.encode()
     except UnicodeEncodeError:
-        # Lone surrogates (file names, broken scrapes) are no UTF-8: they get a tag of their own.
-        return head(tags.TAG, tags.SURROGATE_TEXT) + _bytes(value.encode("utf-8", "surrogatepass"))
+        return surrogate_text(value)
     return head(tags.TEXT, len(data)) + data if len(data) < LEAF_THRESHOLD else None
+
+
+def surrogate_text(value: str) -> bytes:
+    """A text with lone surrogates (file names, broken scrapes), which is no UTF-8: it gets a tag of its own."""
+    return head(tags.TAG, tags.SURROGATE_TEXT) + _bytes(value.encode("utf-8", "surrogatepass"))
 
 
 def _bytes(data: bytes) -> bytes:
@@ -71,4 +77,4 @@ PLAIN: dict[type, Callable[[Any], bytes | None]] = {
     float: _float,
     str: _text,
 }
-"""By exact type, the canonical bytes of a value; None: the value is large, and becomes a leaf."""
+"""By exact type, the canonical bytes of a value; None: the value is large, and more than one chunk."""

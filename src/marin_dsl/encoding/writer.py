@@ -15,7 +15,7 @@ import attrs
 from marin_dsl.encoding import tags
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
 from marin_dsl.encoding.places import importable, place_of
-from marin_dsl.encoding.plain import PLAIN
+from marin_dsl.encoding.plain import PLAIN, surrogate_text
 from marin_dsl.encoding.registry import Unencodable, codec_of
 from marin_dsl.encoding.scalars import SIMPLE_KINDS
 from marin_dsl.encoding.tags import head
@@ -182,12 +182,17 @@ def _write_plain(spelled: Callable[[Any], bytes | None]) -> Callable[[Encoder, A
 
 
 def _write_text(encoder: Encoder, value: str) -> None:
-    data = PLAIN[str](value)
-    if data is not None:
-        encoder.out.append(data)
-    else:
-        encoder.out.append(_TAG_HEADS["LARGE_TEXT"])
-        encoder.write_leaf(Leaf.of_buffer(memoryview(value.encode())))
+    plain = PLAIN[str](value)
+    if plain is not None:
+        encoder.out.append(plain)
+        return
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        encoder.out.append(surrogate_text(value))
+        return
+    encoder.out.append(_TAG_HEADS["LARGE_TEXT"])
+    encoder.write_leaf(Leaf.of_buffer(memoryview(data)))
 
 
 def _write_bytes(encoder: Encoder, value: bytes) -> None:

@@ -41,5 +41,4 @@ def drawn(call: bytes, run: bytes, part: float) -> bool:
 
 def recipe_key(identity: bytes, payload: tuple[bytes, ...], keys: Iterable[bytes]) -> bytes:
     """The key of an application: with recipe keys for its references a recipe key, with value digests a call key."""
-    arguments = payload[0] if len(payload) == 1 else splice(payload, keys)
-    return hashlib.sha256(_KEY_DOMAIN + identity + arguments).digest()
+    return hashlib.sha256(_KEY_DOMAIN + identity + splice(payload, keys)).digest()

@@ -11,6 +11,7 @@ import attrs
 
 from marin_dsl.encoding import BoundLeaf, Named, decode, format_digest, parse_digest
 from marin_dsl.encoding.leaves import LazyContent
+from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.expression import Expression
 from marin_dsl.expression.keys import splice
 from marin_dsl.operator import Operator
@@ -171,7 +172,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _spelled(value: Any) -> str:
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return repr(value)
     if isinstance(value, Reference):
         return f"<{format_digest(value.key)[7:15]}>"
@@ -192,9 +193,6 @@ def _spelled(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"<array {value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}>"
     return repr(value)
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _spelled_items(fields: Mapping[str, Any]) -> str:

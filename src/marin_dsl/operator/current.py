@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from marin_dsl.operator.operator import Operator
 
 _LOOKED_AT: weakref.WeakSet[Operator[Any, Any]] = weakref.WeakSet()
-_OUTDATED: set[bytes] = set()
+_CHANGED: weakref.WeakSet[Operator[Any, Any]] = weakref.WeakSet()
+"""Expressions that were built before may hold another identity of these than they have."""
 
 
 def looked_at(operator: Operator[Any, Any]) -> None:
@@ -33,8 +34,8 @@ def by_current_code(expressions: Iterable[Expression[Any]]) -> tuple[Expression[
     Those whose code is what it was when they were built are returned as they are.
     """
     found = tuple(expressions)
-    _OUTDATED.update(filter(None, [operator.look_again() for operator in tuple(_LOOKED_AT)]))
-    if not _OUTDATED:
+    _CHANGED.update([operator for operator in tuple(_LOOKED_AT) if operator.look_again()])
+    if not _CHANGED:
         return found
     anew: dict[int, Expression[Any]] = {}
     return tuple(_identified(expression, anew) for expression in found)

@@ -148,15 +148,15 @@ class Operator(Generic[P, R]):
         looked_at(self)
         return code_identity(self.function, includes=self.includes, excludes=self.excludes)
 
-    def look_again(self) -> bytes | None:
-        """Forget what the code was if it is another one now; the identity that it no longer has, if it had one."""
+    def look_again(self) -> bool:
+        """Forget what the code was if it is another one now; whether the operator had an identity that it now lost."""
         code: CodeIdentity | None = self.__dict__.get("code")
         if code is None or code.is_current:
-            return None
+            return False
         identity: bytes | None = self.__dict__.get("identity")
         for name in ("code", "identity"):
             self.__dict__.pop(name, None)
-        return identity if identity is not None and identity != self.identity else None
+        return identity is not None and identity != self.identity
 
     @functools.cached_property
     def pinned(self) -> dict[str, str]:
