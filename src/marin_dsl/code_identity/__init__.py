@@ -2,14 +2,15 @@
 
 The digest covers the function's normalised syntax (without comments, docstrings, annotations, layout and the names of
 local variables), the values of its defaults and closure, and everything it names that belongs to the user's project:
-functions, classes, methods, constants, decorators as they really wrap, transitively, circles as one unit. What is
+functions, classes, methods, constants, decorators as they really wrap, transitively, circles as one unit; and so do the
+classes of the project that annotations name, for their methods are what an argument brings along. What is
 installed (and this package) counts by module and qualified name. Names of helpers, modules and files do not count;
 names of parameters (also a lambda's: keywords use them) and of classes (values and messages carry them) do.
 
 What it cannot see, and reports in `CodeIdentity.opaque` where it can tell; name such things in `includes=`:
 
 - `getattr` with a computed name, `eval`, `exec`, `importlib.import_module`, names that have no value yet;
-- what attribute of an object a method call reaches (`x.f()` for an argument `x`): the object's identity tells that;
+- what `x.f()` reaches for an argument `x` where no annotation says of which class of the project it is;
 - compiled extensions, and functions without source, whose bytecode stands in (it changes between Pythons);
 - state of third-party objects that can neither be encoded nor pickled, of iterators and of generators of random numbers
   (only their type counts), caches inside third-party wrappers and options of them other than plain values, attributes

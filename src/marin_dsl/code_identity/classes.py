@@ -62,6 +62,7 @@ def class_parts(walk: Exploration, kind: type, where: str) -> Iterable[Part]:
     for label in {label for base in ours for label in vars(base)}:  # one of a base may be defined here later
         walk.witness.attribute(vars(kind), label)
     walk.show(name, _heading(kind))
+    walk.annotate(walk.annotated.of_class(kind))
     bases = [walk.node(base, f"{name}: base") for base in kind.__bases__ if base is not object]
     makers = [walk.node(type(kind), f"{name}: metaclass")]
     return [b"class", kind.__name__, *makers, *bases, *_fields(walk, kind, name), *_members(walk, kind, name)]

@@ -1,6 +1,5 @@
 """From one function to everything of the project that it reaches, as a graph of definitions and values."""
 
-import ast
 import builtins
 import functools
 import hashlib
@@ -14,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from .annotated import ABSENT, Annotated, Definition
 from .fields import field_values
 from .graph import Node
 from .normal_form import NormalForm, Outer, normal_form
@@ -34,7 +34,6 @@ _PLACE_OF_A_MODULE = {
     "__cached__",
 }
 _SEES_NOT_THROUGH = {"eval", "exec", "compile", "__import__", "globals", "import_module", "run_path", "run_module"}
-_ABSENT = object()
 ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -94,6 +93,7 @@ class Exploration:
     _queue: list[tuple[object, str, Excluded, Node]] = attrs.field(factory=list)
     _changing: tuple[list[tuple[int, str]], list[str], list[object]] = attrs.field(factory=lambda: ([], [], []))
     _alive: list[object] = attrs.field(factory=list)
+    _annotating: list[tuple[type, Excluded]] = attrs.field(factory=list)
     _sources: dict[str, Source | None] = attrs.field(factory=dict)
 
     def node(self, value: object, where: str, excluded: Excluded | None = None) -> Node:
@@ -108,18 +108,40 @@ class Exploration:
             self._queue.append((value, where, excluded, self._nodes[key]))
         return self._nodes[key]
 
-    def walk(self) -> None:
-        """Describe everything that waits, and what that leads to."""
+    def walk(self) -> list[Node]:
+        """Describe everything that waits, and what that leads to; then what only annotations lead to.
+
+        Returns:
+            The classes that nothing but annotations names, in no order: an annotation of a class that the code names
+            anyway changes nothing.
+        """
+        only_annotated: list[Node] = []
+        while self._queue or self._annotating:
+            self._describe_queue()
+            brought, self._annotating = self._annotating, []
+            unseen = {(id(kind), excluded): (kind, excluded) for kind, excluded in brought}
+            only_annotated += [
+                self.node(kind, f"{kind.__module__}.{kind.__qualname__}", excluded)
+                for key, (kind, excluded) in unseen.items()
+                if (*key, "") not in self._nodes and not excluded.holds(kind, f"{kind.__module__}.{kind.__qualname__}")
+            ]
+        self.witness.forget(*self._changing)
+        return only_annotated
+
+    def _describe_queue(self) -> None:
         while self._queue:
             value, where, self.excluded, node = self._queue.pop()
             node.fill(self.describe(self, value, where))
             if isinstance(value, types.FunctionType):
                 self.witness.value(value)
-        self.witness.forget(*self._changing)
 
     def note(self, sentence: str) -> None:
         """Remember something that could not be seen."""
         self.opaque[sentence] = None
+
+    def annotate(self, kinds: Iterable[type]) -> None:
+        """Remember classes of the project that annotations name, for what their methods do."""
+        self._annotating.extend((kind, self.excluded) for kind in kinds)
 
     def show(self, name: str, text: str) -> None:
         """Remember a definition's text for people; a name met twice with two texts is numbered."""
@@ -144,7 +166,9 @@ class Exploration:
     def function(self, function: types.FunctionType) -> Iterable[Part]:
         """The content of a function of the project: normal form, what it names, defaults."""
         code, name = function.__code__, name_of(function)
-        form = self._form(function, name)
+        source, definition = self._definition(function)
+        form = self._form(function, name, source, definition)
+        self.annotate(self.annotated.of_function(function, definition, source.only_for_checkers if source else {}))
         for hint in form.hints:
             self.note(f"{name}: {hint}")
         yield from (b"function", form.text)
@@ -158,12 +182,17 @@ class Exploration:
         for keyword, default in sorted((function.__kwdefaults__ or {}).items()):
             yield from (keyword, self.node(default, f"{name}: default of {keyword}"))
 
-    def _form(self, function: types.FunctionType, name: str) -> NormalForm:
+    def _definition(self, function: types.FunctionType) -> tuple[Source | None, Definition | None]:
         code = function.__code__
         if code.co_filename not in self._sources:
             self._sources[code.co_filename] = read_source(code, function.__globals__)
         source = self._sources[code.co_filename]
-        definition = source.find(code) if source else None
+        return source, source.find(code) if source else None
+
+    def _form(
+        self, function: types.FunctionType, name: str, source: Source | None, definition: Definition | None
+    ) -> NormalForm:
+        code = function.__code__
         if definition is None or source is None:
             self.note(f"{name}: {_why_not(source, code)}; its bytecode counts instead, which changes between Pythons")
             self.show(name, f"# no source: bytecode {hashlib.sha256(code.co_code).hexdigest()[:12]}\n")
@@ -177,7 +206,7 @@ class Exploration:
         if isinstance(reference, Imported):
             return self._imported(reference, function, name)
         value, where = self._look_up(reference, function, name)
-        if value is not _ABSENT:
+        if value is not ABSENT:
             return self._follow(value, reference.attributes, where, name)
         if reference.name in _PLACE_OF_A_MODULE:
             return Node().fill([b"of the module", reference.name, *reference.attributes])
@@ -196,7 +225,7 @@ class Exploration:
                 names.append((id(function.__globals__), reference.name))
             value, _ = self._look_up(reference, function, name)
             for attribute in reference.attributes:
-                value = getattr(value, attribute, _ABSENT)
+                value = getattr(value, attribute, ABSENT)
             values.append(value)
 
     def _look_up(self, reference: Outer, function: types.FunctionType, name: str) -> tuple[object, str]:
@@ -209,7 +238,7 @@ class Exploration:
             self.witness.name(scope, spelled)  # also that it is not there: it may be defined later
             if spelled in scope and spelled not in _PLACE_OF_A_MODULE:
                 return scope[spelled], f"{scope.get('__name__')}.{spelled}"
-        return _ABSENT, ""
+        return ABSENT, ""
 
     def _follow(self, value: object, attributes: tuple[str, ...], where: str, name: str) -> Node:
         """Read attributes as far as modules of the project reach; the rest is left to what was reached."""
@@ -220,7 +249,7 @@ class Exploration:
                 return Node().fill([b"of the module", *attributes])
             attribute, *rest = attributes
             where, value, attributes = f"{value.__name__}.{attribute}", self._member(value, attribute), tuple(rest)
-        if value is _ABSENT:
+        if value is ABSENT:
             self.note(f"{name}: there is no {where}")
             return Node().fill([b"missing", where.rpartition(".")[2], *attributes])
         if isinstance(value, types.ModuleType) and not self.territory.holds_module(value.__name__):
@@ -233,6 +262,23 @@ class Exploration:
             held = self.node(vars(value)[attributes[0]], f"{where}.{attributes[0]}")
             return Node().fill([b"attributes", *attributes, reached, held])
         return Node().fill([b"attributes", *attributes, reached]) if attributes else reached
+
+    @functools.cached_property
+    def annotated(self) -> Annotated:
+        """Finds the classes that annotations name."""
+        return Annotated(self.territory, self.witness, self._imported_for_checkers)
+
+    def _imported_for_checkers(self, wanted: Imported, package: str) -> object:
+        try:
+            module = importlib.util.resolve_name("." * wanted.level + wanted.module, package)
+            if not self.territory.holds_module(module):
+                return None
+            value = importlib.import_module(module)
+        except Exception as error:  # the project's code ran, and may raise anything
+            self.note(f"cannot import {wanted.module or '.'}, which annotations name ({type(error).__name__}: {error})")
+            return ABSENT
+        self.witness.name(sys.modules, module)
+        return self._member(value, wanted.name) if wanted.name else value
 
     def _imported(self, wanted: Imported, function: types.FunctionType, name: str) -> Node:
         package = function.__globals__.get("__package__") or function.__globals__.get("__name__") or ""
@@ -289,7 +335,7 @@ def name_of(function: types.FunctionType) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _normal_form(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> NormalForm:
+def _normal_form(definition: Definition) -> NormalForm:
     return normal_form(definition)
 
 
@@ -308,16 +354,16 @@ def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        return _ABSENT
+        return ABSENT
 
 
 def _member(module: types.ModuleType, name: str) -> object:
     """An attribute of a module, or the submodule of that name even if nobody imported it yet."""
-    found = getattr(module, name, _ABSENT)
-    if found is _ABSENT and hasattr(module, "__path__"):
+    found = getattr(module, name, ABSENT)
+    if found is ABSENT and hasattr(module, "__path__"):
         full = f"{module.__name__}.{name}"
         try:
-            return importlib.import_module(full) if importlib.util.find_spec(full) else _ABSENT
+            return importlib.import_module(full) if importlib.util.find_spec(full) else ABSENT
         except Exception:  # the project's code ran, and may raise anything
-            return _ABSENT
+            return ABSENT
     return found

@@ -63,8 +63,9 @@ def code_identity(
     walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes), witness=witness)
     root = walk.node(function, getattr(function, "__qualname__", type(function).__name__))
     included = [walk.node(part, f"included: {position}") for position, part in enumerate(includes)]
-    walk.walk()
-    root = Node().fill([b"marin code identity 1", root, *included])
+    only_annotated = walk.walk()
+    brought = [Node(unordered=True).fill(only_annotated)] if only_annotated else []
+    root = Node().fill([b"marin code identity 1", root, *included, *brought])
     listing = dict(sorted(walk.listing.items()))
     return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness)
 

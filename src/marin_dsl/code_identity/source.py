@@ -18,18 +18,21 @@ from typing import Any
 
 import attrs
 
+from .annotated import imports_for_checkers
 from .normal_form import NormalForm, Outer, constant, framed
+from .scopes import Imported
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @attrs.frozen(eq=False)
 class Source:
-    """A module's text with the definitions in it, by the code they compile to."""
+    """A module's text with the definitions in it, by the code they compile to, and its imports for type checkers."""
 
     text: str
     lines: list[str]
     definitions: dict[object, list[tuple[types.CodeType, Definition]]]
+    only_for_checkers: dict[str, Imported]
 
     def find(self, code: types.CodeType) -> Definition | None:
         """The definition that compiles to exactly `code`, or None; the nearest one if several do."""
@@ -78,7 +81,7 @@ def parse(text: str) -> Source:
         node = _node_of(code, nodes.get((code.co_name, code.co_firstlineno), ()))
         if node is not None:
             definitions.setdefault(_essence(code), []).append((code, node))
-    return Source(text, text.splitlines(keepends=True), definitions)
+    return Source(text, text.splitlines(keepends=True), definitions, imports_for_checkers(tree))
 
 
 def _place(node: Definition) -> tuple[str, int]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from marin_dsl import Expression, grid, op
 from marin_dsl.encoding import encode
 from marin_dsl.expression import walk
 from marin_dsl.expression.display import CHILDREN, DEPTH, LINES, WIDTH
-from tests.marin_dsl.programs import build, programs
+from tests.marin_dsl.programs import Step, build, programs
 
 
 @op(version="1")
@@ -168,16 +168,32 @@ def test_a_part_that_is_too_deep_at_first_is_shown_where_it_is_met_next():
     assert lines[-2:] == ["└─ train(rate=0.1)", "   └─ corpus(name='shared')"]
 
 
+_LEAF = Step("leaf", (), 0)
+_TOO_DEEP_TO_BE_OPENED_WHERE_IT_IS_MET_FIRST = [
+    _LEAF,
+    Step("map", (0,), 0),
+    Step("map", (1,), 0),
+    _LEAF,
+    _LEAF,
+    Step("map", (2, 0), 0),
+    _LEAF,
+    _LEAF,
+    _LEAF,
+    Step("map", (5,), 0),
+]
+
+
 @given(programs())
+@example(_TOO_DEEP_TO_BE_OPENED_WHERE_IT_IS_MET_FIRST)
 def test_whatever_is_built_is_shown_whole_or_says_what_is_left_out(program):
     for made in build(program):
         text = str(made)
         lines = text.splitlines()
         assert len(lines) <= LINES + 1
         assert max(map(len, lines)) <= WIDTH
-        shared = sum(1 for line in lines if "↑ [" in line)
+        besides = sum("↑ [" in line or line.endswith(" …") for line in lines)  # their full lines are elsewhere
         complete = not lines[-1].endswith("are shown")
-        assert not complete or len(lines) - shared == sum(1 for _ in walk(made))
+        assert not complete or len(lines) - besides == sum(1 for _ in walk(made))
         balanced(made._repr_html_())
 
 
