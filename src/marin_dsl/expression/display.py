@@ -147,8 +147,9 @@ def _lines(root: Branching, most: int, titled: Titled) -> Iterator[Line]:
             continue
         again = item.key in seen
         below = () if again or item.key not in expanded or depth == DEPTH else _children(item)
-        yield Line(depth, last, item, titled(item), again, bool(item.references) and not (below or again))
-        if below or depth < DEPTH:  # what is too deep to be shown here has its full line where it is met next
+        cut = bool(item.references) and not (below or again)
+        yield Line(depth, last, item, titled(item), again, cut)
+        if not cut or depth < DEPTH:  # what is too deep to be shown here has its full line where it is met next
             seen.add(item.key)
         for position, child in reversed(list(enumerate(below))):
             stack.append((child, (*last, position == len(below) - 1)))

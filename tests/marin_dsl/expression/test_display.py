@@ -169,7 +169,7 @@ def test_a_part_that_is_too_deep_at_first_is_shown_where_it_is_met_next():
 
 
 _LEAF = Step("leaf", (), 0)
-_TOO_DEEP_TO_BE_OPENED_WHERE_IT_IS_MET_FIRST = [
+_WITH_A_LEAF_AT_THE_GREATEST_DEPTH = [
     _LEAF,
     Step("map", (0,), 0),
     Step("map", (1,), 0),
@@ -184,7 +184,7 @@ _TOO_DEEP_TO_BE_OPENED_WHERE_IT_IS_MET_FIRST = [
 
 
 @given(programs())
-@example(_TOO_DEEP_TO_BE_OPENED_WHERE_IT_IS_MET_FIRST)
+@example(_WITH_A_LEAF_AT_THE_GREATEST_DEPTH)
 def test_whatever_is_built_is_shown_whole_or_says_what_is_left_out(program):
     for made in build(program):
         text = str(made)
