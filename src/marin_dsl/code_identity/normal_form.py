@@ -192,9 +192,7 @@ class _Writer:
     def _Import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> list[_Item]:  # noqa: N802
         items: list[_Item] = [b"(Import"]
         for name, loaded, _ in imports(node):
-            owner, _ = scope.owner(name)
-            single = owner is not None and len(owner.bound.get(name, ())) == 1 and owner.kind == "function"
-            items += [*([] if single else self._binding(name, scope)), self._reference(loaded)]
+            items += [*self._binding(name, scope), self._reference(loaded)]
         return [*items, b")"]
 
     _ImportFrom = _Import
@@ -290,7 +288,7 @@ class _Writer:
         if isinstance(root, ast.Name) and isinstance(node.ctx, ast.Load):
             outward = self._outward(root.id, scope, tuple(chain[::-1]))
             if outward is not None:
-                return [self._reference(outward)]
+                return self._read(root.id, scope, outward)
         return self._any(node, scope)
 
     def _outward(self, name: str, scope: Scope, attributes: tuple[str, ...]) -> Outer | Imported | None:
@@ -307,13 +305,18 @@ class _Writer:
             return self._binding(node.id, scope)
         outward = self._outward(node.id, scope, ())
         if outward is not None:
-            return [self._reference(outward)]
+            return self._read(node.id, scope, outward)
         owner, _ = scope.owner(node.id)
         assert owner is not None
         items = self._local(node.id, owner)
         if owner.kind == "class":
             return [*items, self._reference(Outer(node.id))]
         return items + [self._reference(source) for source in owner.bound.get(node.id, ()) if source is not None]
+
+    def _read(self, name: str, scope: Scope, outward: Outer | Imported) -> list[_Item]:
+        """What a name means outside; of an import also which local it is, for that may not be bound yet."""
+        owner, _ = scope.owner(name)
+        return [*([] if owner is None else self._local(name, owner)), self._reference(outward)]
 
     def _binding(self, name: str, scope: Scope) -> list[_Item]:
         owner, _ = scope.owner(name)

@@ -102,6 +102,15 @@ DIFFERENT = [
     ("try:\n    x()\nexcept E:\n    pass", "try:\n    x()\nexcept* E:\n    pass"),
     ("for a in x:\n    pass", "for a in x:\n    pass\nelse:\n    x()"),
     ("import os\nos = 1\nreturn os", "import os\nreturn os"),
+    ("if x:\n import os as a\n import os as b\nreturn a", "if x:\n import os as a\n import os as a\nreturn a"),
+    (
+        "if x:\n import os as a\nelse:\n import os as b\nreturn a",
+        "if x:\n import os as a\nelse:\n import os as a\nreturn a",
+    ),
+    (
+        "if x:\n import a.b as c\nfrom a import b as d\nreturn c.e",
+        "if x:\n import a.b as c\nfrom a import b as d\nreturn d.e",
+    ),
 ]
 
 
