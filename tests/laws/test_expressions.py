@@ -107,5 +107,5 @@ def substituted(value: Any, new: dict[bytes, Expression[Any]]) -> Any:
 
 
 def bytes_of(value: Any) -> Any:
-    payload, found, _ = encode_arguments({"": value})
+    payload, found, _, _ = encode_arguments({"": value})
     return payload, [reference.key for reference in found]

@@ -22,6 +22,6 @@ What is changed afterwards by others (a cell of a notebook that is run anew, a c
 loaded again) is noticed when `CodeIdentity.is_current` is asked, which costs little.
 """
 
-from .identity import CodeIdentity, code_identity, diff
+from .identity import CodeIdentity, code_identity, diff, is_of_project
 
-__all__ = ["CodeIdentity", "code_identity", "diff"]
+__all__ = ["CodeIdentity", "code_identity", "diff", "is_of_project"]

@@ -2,7 +2,8 @@
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Container, Mapping
 
 import attrs
 
@@ -58,7 +59,7 @@ def code_identity(
     if encode is None:
         from marin_dsl.encoding import encode as canonical
 
-        encode = canonical
+        encode = functools.partial(canonical, functions="none")  # they are followed, not named
     witness = Witness(functools.partial(state_of, encode))
     walk = Exploration(Territory.of(function), encode, describe, Excluded.of(excludes), witness=witness)
     root = walk.node(function, getattr(function, "__qualname__", type(function).__name__))
@@ -68,6 +69,22 @@ def code_identity(
     root = Node().fill([b"marin code identity 1", root, *included, *brought])
     listing = dict(sorted(walk.listing.items()))
     return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness)
+
+
+def is_of_project(value: object, installed: Container[str] = ()) -> bool:
+    """Whether the code of a function, class or other callable belongs to the project.
+
+    Args:
+        value: the callable.
+        installed: packages that are the project's although they are installed, by their first names.
+    """
+    module = getattr(value, "__module__", None) or "builtins"
+    territory = Territory.of(value) if module.partition(".")[0] in installed else Territory()
+    if isinstance(value, types.FunctionType):
+        return territory.holds_function(value)
+    if isinstance(value, type):
+        return territory.holds_class(value)
+    return territory.holds_module(module)
 
 
 def diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:

@@ -5,8 +5,9 @@ SHA-256 of its encoding, and the bytes in a store *are* the encoding. Whatever h
 path to the part that has none.
 """
 
+from marin_dsl.encoding.functions import NO_FUNCTIONS, Functions
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, Leaf, LeafMissing, ReadLeaf
-from marin_dsl.encoding.reader import Named, Undecodable, decode, leaves_of
+from marin_dsl.encoding.reader import Named, NamedFunction, Undecodable, decode, leaves_of
 from marin_dsl.encoding.registry import Unencodable, encodable, register_codec
 from marin_dsl.encoding.writer import (
     Encoded,
@@ -20,12 +21,15 @@ from marin_dsl.encoding.writer import (
 
 __all__ = [
     "LEAF_THRESHOLD",
+    "NO_FUNCTIONS",
     "BoundLeaf",
     "Encoded",
     "Encoder",
+    "Functions",
     "Leaf",
     "LeafMissing",
     "Named",
+    "NamedFunction",
     "RawValue",
     "ReadLeaf",
     "Undecodable",

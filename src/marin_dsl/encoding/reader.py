@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import attrs
 
 from marin_dsl.encoding import tags
+from marin_dsl.encoding.functions import function_meant
 from marin_dsl.encoding.items import read_item
 from marin_dsl.encoding.leaves import BoundLeaf, LazyContent, LeafMissing, ReadLeaf
 from marin_dsl.encoding.places import importable
@@ -47,7 +48,7 @@ def decode(
     reading = _Reading(read_leaf, reference, lazy, nameless)
     try:
         return read_item(data, reading.tag)
-    except LeafMissing:
+    except (LeafMissing, Undecodable):  # the latter of a part that was read by itself
         raise
     except (ValueError, LookupError, TypeError, RecursionError, OverflowError, AttributeError) as error:
         cause = str(error) or type(error).__name__
@@ -63,6 +64,23 @@ class Named:
 
     def __hash__(self) -> int:
         return hash((self.name, frozenset(self.fields)))  # it may be a dict key; a field need not be hashable
+
+
+@attrs.frozen
+class NamedFunction:
+    """A function or class, read without looking for it.
+
+    Attributes:
+        place: `module:qualified.name` where it can be imported from; empty if it cannot.
+        code: digest of its code as records write it; None where its name tells all.
+    """
+
+    place: str
+    code: str | None
+
+    def __str__(self) -> str:
+        name = self.place.rpartition(":")[2] or "<function>"
+        return f"{name} (code {self.code[7:19]})" if self.code else name
 
 
 @attrs.frozen(eq=False)
@@ -131,6 +149,16 @@ def _read_enum(reading: _Reading, parts: Any) -> Any:
     return cls[member] if isinstance(member, str) else _made(name, lambda: cls(member))
 
 
+def _read_function(reading: _Reading, parts: Any) -> Any:
+    place, code = _expected(list, parts)
+    _expected(str, place)
+    if code is not None and len(_expected(bytes, code)) != 32:
+        raise ValueError("the code of a function needs a digest of 32 bytes")
+    if reading.nameless:
+        return NamedFunction(place, None if code is None else f"sha256:{code.hex()}")
+    return function_meant(place, code)
+
+
 def _read_expression(reading: _Reading, key: Any) -> Any:
     if reading.reference is None:
         raise ValueError("the value refers to an expression, which has no value here")
@@ -192,6 +220,7 @@ _READERS: dict[int, Callable[[_Reading, Any], Any]] = {
     tags.LARGE_TEXT: _read_large("LARGE_TEXT", lambda data: data.decode()),
     tags.EXPRESSION: _read_expression,
     tags.SIMPLE: _read_simple,
+    tags.FUNCTION: _read_function,
 }
 
 

@@ -21,6 +21,7 @@ LARGE_BYTES = 40508
 LARGE_TEXT = 40509
 EXPRESSION = 40510
 SIMPLE = 40511
+FUNCTION = 40512
 
 
 def head(major: int, argument: int) -> bytes:

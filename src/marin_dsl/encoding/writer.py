@@ -8,11 +8,12 @@ import hashlib
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
 from marin_dsl.encoding import tags
+from marin_dsl.encoding.functions import Meaning, meaning_of, refuse_to_keep
 from marin_dsl.encoding.leaves import LEAF_THRESHOLD, BoundLeaf, LazyContent, Leaf
 from marin_dsl.encoding.places import importable, place_of
 from marin_dsl.encoding.plain import PLAIN, surrogate_text
@@ -22,18 +23,24 @@ from marin_dsl.encoding.tags import head
 
 _TAG_HEADS = {name: head(tags.TAG, value) for name, value in vars(tags).items() if name.isupper()}
 _FIRST = operator.itemgetter(0)
+Taken = Literal["importable", "any", "none"]
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, *, functions: Taken = "importable") -> bytes:
     """The canonical bytes of a value; large leaves stand in it as digests.
+
+    Args:
+        value: any value.
+        functions: which functions and classes are values: those that can be imported (what is stored can name no
+            others), also those that are only in memory, or none.
 
     Raises:
         Unencodable: the value, or a part of it, has no encoding.
     """
-    return encode_with_leaves(value).data
+    return encode_with_leaves(value, functions=functions).data
 
 
-def encode_with_leaves(value: Any) -> Encoded:
+def encode_with_leaves(value: Any, *, functions: Taken = "importable") -> Encoded:
     """The canonical bytes of a value, and the large leaves that they refer to.
 
     Leaves in memory are referred to, never copied.
@@ -41,7 +48,7 @@ def encode_with_leaves(value: Any) -> Encoded:
     Raises:
         Unencodable: the value, or a part of it, has no encoding.
     """
-    encoder = Encoder()
+    encoder = Encoder(functions)
     encoder.write_root(value)
     return Encoded(b"".join(encoder.out), encoder.leaves)
 
@@ -99,11 +106,20 @@ class Encoder:
     Attributes:
         out: the chunks in order.
         leaves: the large leaves met so far, by digest.
+        functions: the functions and classes met so far of which the code counts, by its digest, each with what its
+            code was read from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Taken = "importable") -> None:
         self.out: list[Any] = []
         self.leaves: dict[bytes, Leaf] = {}
+        self.functions: dict[bytes, tuple[Any, object]] = {}
+        self._taken = functions
+
+    @property
+    def takes_functions(self) -> bool:
+        """Whether functions and classes are values here."""
+        return self._taken != "none"
 
     def write_root(self, value: Any) -> None:
         """Write a whole value; a cycle is reported instead of followed."""
@@ -169,6 +185,18 @@ class Encoder:
             self.write_bytes(buffer.tobytes())
         else:
             self.write_leaf(Leaf.of_buffer(buffer))
+
+    def write_function(self, value: Any, meaning: Meaning) -> None:
+        """Write a function or a class.
+
+        Raises:
+            Unencodable: it can stand only in memory, and what is written here is to be stored.
+        """
+        if not meaning.place and self._taken != "any":
+            raise refuse_to_keep(getattr(value, "__qualname__", type(value).__name__))
+        if meaning.code is not None:
+            self.functions.setdefault(meaning.code, (value, meaning.seen))
+        self.write_tagged("FUNCTION", meaning.place, meaning.code)
 
     def write_tagged(self, tag: str, *parts: Any) -> None:
         """Write a tag over an array of parts."""
@@ -270,6 +298,8 @@ def _write_other(encoder: Encoder, value: Any) -> None:
         _write_object(encoder, codec.name, codec.schema, codec.to_fields(value))
     elif isinstance(value, enum.Enum):
         _write_enum(encoder, value)
+    elif encoder.takes_functions and (meaning := meaning_of(value)) is not None:
+        encoder.write_function(value, meaning)
     elif _is_array(value):
         from marin_dsl.encoding import arrays
 
@@ -309,9 +339,6 @@ def _advice(value: Any) -> str:
     # Where a library keeps a class (`pathlib._local`) is its own affair, and differs between versions.
     module = ".".join(part for place, part in enumerate(kind.__module__.split(".")) if not (place and part[0] == "_"))
     given = f"a {module}.{kind.__qualname__}" if module != "builtins" else f"a {kind.__qualname__}"
-    if callable(value) and hasattr(value, "__qualname__"):
-        name = value.__qualname__
-        return f"the function or class `{name}` has no encoding; make it an operator (@op) and pass its result"
     if hasattr(value, "__fspath__"):
         return (
             f"{given} names a place, not data; pass `File.of(path)` or `Directory.of(path)`, or its text with str(...)"

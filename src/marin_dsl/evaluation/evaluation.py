@@ -269,6 +269,7 @@ class Evaluation:
             node.expression.annotations,
             lease=self.settings.lease,
             verifies=node.verifies,
+            functions=node.expression.functions,
             structure=self.recorder.handed_out(node),
         )
 

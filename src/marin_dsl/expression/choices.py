@@ -142,7 +142,7 @@ def _with_element(each: Expression[Any], item: Any) -> Expression[Any]:
     Raises:
         WrongCall: the element does not fit the operator's parameter.
     """
-    encoded = encode_with_leaves(item)
+    encoded = encode_with_leaves(item, functions="any")
     place = next(position for position, found in enumerate(each.references) if found.operator is INLINE["element"])
     _check_element(each, item, encoded)
     pieces, references = list(each.payload), list(each.references)

@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import attrs
 
-from marin_dsl.encoding import Encoder, Leaf, Unencodable, decode, encode, format_digest
+from marin_dsl.encoding import (
+    NO_FUNCTIONS,
+    Encoder,
+    Functions,
+    Leaf,
+    Unencodable,
+    decode,
+    encode,
+    format_digest,
+)
 from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.encoding.tags import MAP, head
-from marin_dsl.encoding.writer import WRITERS
+from marin_dsl.encoding.writer import WRITERS, Taken
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.expression.arithmetic import Arithmetic
 from marin_dsl.expression.fields import NAMES, Fields
@@ -61,16 +70,19 @@ class Expression(Fields, Arithmetic, Generic[T_co]):
         Raises:
             Unencodable: an argument, or a part of it, is no value; the path begins with the argument's name.
         """
-        payload, references, leaves = encode_arguments(arguments)
+        payload, references, leaves, functions = encode_arguments(arguments)
         keys: tuple[bytes, ...] = ()
         ordered = labelled = False
         if references:
             keys = tuple([reference.key for reference in references])
             ordered = True in [reference.ordered for reference in references]
             labelled = True in [reference.labelled for reference in references]
+            functions = with_those_of(references, functions)
         key = recipe_key(operator.identity, payload, keys)
         how = annotations or _NO_ANNOTATIONS
-        return sealed(Fields(operator, payload, references, leaves, key, how, None, origin, b"", (), ordered, labelled))
+        return sealed(
+            Fields(operator, payload, references, leaves, functions, key, how, None, origin, b"", (), ordered, labelled)
+        )
 
     def _replace(self, **changes: Any) -> Expression[T_co]:
         return sealed(Fields(**{name: changes.get(name, getattr(self, name)) for name in NAMES}))
@@ -227,6 +239,10 @@ _NO_ANNOTATIONS = Annotations()
 _NO_LEAVES: Mapping[bytes, Leaf] = MappingProxyType({})
 
 
+Pieces = tuple[tuple[bytes, ...], tuple[Expression[Any], ...], Mapping[bytes, Leaf], Functions]
+"""Encoded arguments cut at each expression, those expressions, large literals, and functions that stand in memory."""
+
+
 class NoValueYet(Unencodable):
     """An expression stands where a value is needed."""
 
@@ -268,16 +284,18 @@ def _frame(names: tuple[str, ...]) -> list[tuple[bytes, str]]:
     ]
 
 
-def encode_arguments(
-    arguments: Mapping[str, Any],
-) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], Mapping[bytes, Leaf]]:
-    """Named arguments as encoded pieces, the expressions between the pieces, and the large literals.
+def encode_arguments(arguments: Mapping[str, Any], *, functions: Taken = "any") -> Pieces:
+    """Named arguments as encoded pieces, the expressions between the pieces, and what is not in them.
+
+    Args:
+        arguments: values by name.
+        functions: which functions are values, as for `encode`.
 
     Raises:
         Unencodable: a part is no value, or an expression stands where it cannot (a dict key, a member of a set).
     """
     if not arguments:
-        return (head(MAP, 0),), (), _NO_LEAVES
+        return (head(MAP, 0),), (), _NO_LEAVES, NO_FUNCTIONS
     frame = _frame(tuple(arguments))
     chunks: list[bytes] = []
     for written_before, name in frame:
@@ -285,15 +303,13 @@ def encode_arguments(
         spelled = PLAIN.get(type(value))
         data = spelled and spelled(value)
         if data is None:
-            return _encode_nests(arguments, frame)
+            return _encode_nests(arguments, frame, functions)
         chunks += (written_before, data)
-    return (b"".join(chunks),), (), _NO_LEAVES
+    return (b"".join(chunks),), (), _NO_LEAVES, NO_FUNCTIONS
 
 
-def _encode_nests(
-    arguments: Mapping[str, Any], frame: Iterable[tuple[bytes, str]]
-) -> tuple[tuple[bytes, ...], tuple[Expression[Any], ...], Mapping[bytes, Leaf]]:
-    encoder = _ArgumentEncoder()
+def _encode_nests(arguments: Mapping[str, Any], frame: Iterable[tuple[bytes, str]], taken: Taken) -> Pieces:
+    encoder = _ArgumentEncoder(taken)
     try:
         for written_before, name in frame:
             encoder.out.append(written_before)
@@ -303,8 +319,9 @@ def _encode_nests(
                 raise error.inside(name) from None
     except RecursionError:
         raise Unencodable("an argument contains itself, or is nested too deeply to be data") from None
+    functions = _functions(encoder)
     if not encoder.met:
-        return (b"".join(encoder.out),), (), encoder.leaves
+        return (b"".join(encoder.out),), (), encoder.leaves, functions
     pieces: list[bytes] = []
     references: list[Expression[Any]] = []
     current: list[bytes] = []
@@ -315,7 +332,27 @@ def _encode_nests(
             current = []
         else:
             current.append(chunk)
-    return (*pieces, b"".join(current)), tuple(references), encoder.leaves
+    return (*pieces, b"".join(current)), tuple(references), encoder.leaves, functions
+
+
+def _functions(encoder: Encoder) -> Functions:
+    met = encoder.functions
+    if not met:
+        return NO_FUNCTIONS
+    return Functions({code: each for code, (each, _) in met.items()}, tuple(seen for _, seen in met.values()))
+
+
+def with_those_of(references: Iterable[Expression[Any]], own: Functions) -> Functions:
+    """Functions of an expression's arguments, with those that its inline references need: who needs it computes them.
+
+    What other operators give is read from a store, where no function is that would have to be in memory.
+    """
+    needed = [each.functions for each in references if each.functions and each.operator.is_inline]
+    if not needed:
+        return own
+    every = (own, *needed)
+    held = {code: each for found in every for code, each in found.items()}
+    return Functions(held, tuple(seen for found in every for seen in found.seen))
 
 
 def arguments_of(expression: Expression[Any]) -> dict[str, Any]:

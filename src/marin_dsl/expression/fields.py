@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from marin_dsl.encoding import Leaf
+    from marin_dsl.encoding import Functions, Leaf
     from marin_dsl.expression.annotations import Annotations, Label
     from marin_dsl.expression.expression import Expression
     from marin_dsl.expression.inline import InlineOperator
@@ -23,6 +23,8 @@ class Fields:
         payload: the encoded arguments, cut at each reference to an expression (one piece more than references).
         references: the expressions among the arguments, in the order of the encoding.
         leaves: large literals among the arguments, by digest.
+        functions: functions and classes, by code digest, that it needs in memory: of its arguments and those of inline
+            nodes among them.
         key: the recipe key, 32 bytes.
         annotations: how to evaluate it.
         label: the name that a person gave it, if any.
@@ -37,6 +39,7 @@ class Fields:
         "__weakref__",
         "annotations",
         "facts",
+        "functions",
         "key",
         "label",
         "labelled",
@@ -55,6 +58,7 @@ class Fields:
         payload: tuple[bytes, ...],
         references: tuple[Expression[Any], ...],
         leaves: Mapping[bytes, Leaf],
+        functions: Functions,
         key: bytes,
         annotations: Annotations,
         label: Label | None,
@@ -68,6 +72,7 @@ class Fields:
         self.payload = payload
         self.references = references
         self.leaves = leaves
+        self.functions = functions
         self.key = key
         self.annotations = annotations
         self.label = label

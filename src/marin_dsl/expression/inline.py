@@ -6,7 +6,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 
@@ -26,6 +26,7 @@ class InlineOperator:
     """
 
     name: str
+    is_inline: ClassVar[bool] = True
 
     @functools.cached_property
     def identity(self) -> bytes:

@@ -9,12 +9,15 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import BoundLeaf, Named, decode, format_digest, parse_digest
+from marin_dsl.encoding import BoundLeaf, Named, NamedFunction, decode, format_digest, parse_digest
 from marin_dsl.encoding.leaves import LazyContent
 from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.expression import Expression
 from marin_dsl.expression.keys import splice
 from marin_dsl.operator import Operator
+
+_TOLD = (str, int, float, NamedFunction)
+"""What a title tells of a call's arguments."""
 
 Lookup = Callable[[bytes], dict[str, Any] | None]
 """From a recipe key to the recorded structure, or None when it is not known."""
@@ -115,7 +118,7 @@ def _untagged_text(expression: Expression[Any]) -> str:
     if not isinstance(operator, Operator):
         return _inline_title(operator.name, found, by_key)
     found = {name: found[name] for name in operator.signature.parameters.parameters if name in found}
-    scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, str | int | float)]
+    scalars = [f"{name}={short(value)}" for name, value in found.items() if isinstance(value, _TOLD)]
     inner = [_short_title(by_key[value.key]) for value in found.values() if isinstance(value, Reference)]
     shown = ", ".join(scalars or inner[:1])
     return f"{operator.short_name}({shortened(shown, 60)})" if shown else operator.short_name
@@ -176,6 +179,8 @@ def _spelled(value: Any) -> str:
         return repr(value)
     if isinstance(value, Reference):
         return f"<{format_digest(value.key)[7:15]}>"
+    if isinstance(value, NamedFunction):
+        return value.place.rpartition(":")[2] or f"<function {str(value.code)[7:15]}>"
     if isinstance(value, Named):
         return f"{value.name.rpartition(':')[2].rpartition('.')[2]}({_spelled_items(value.fields)})"
     if isinstance(value, set | frozenset):

@@ -12,7 +12,7 @@ from marin_dsl.expression import encode_arguments
 
 def place(value: Any) -> Any:
     """What is equal for equal content and has an order; the content may hold expressions."""
-    payload, references, _ = encode_arguments({"at": value})
+    payload, references, _, _ = encode_arguments({"at": value})
     return payload, tuple(reference.key for reference in references)
 
 

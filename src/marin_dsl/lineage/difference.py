@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import Named, encode, format_digest, parse_digest
+from marin_dsl.encoding import Named, NamedFunction, encode, format_digest, parse_digest
 from marin_dsl.expression.recipe import Lookup, Reference, arguments, facts, short
 
 
@@ -274,13 +274,15 @@ def told(value: Any, limit: int = 40) -> str:
     >>> told("x" * 60)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… (22d8e1a1)"
     """
-    text = short(value, limit)
+    text = str(value) if isinstance(value, NamedFunction) else short(value, limit)
     return f"{text} ({hashlib.sha256(_encoded(value)).hexdigest()[:8]})" if text.endswith("…") else text
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Reference):
         return ("reference", value.key)
+    if isinstance(value, NamedFunction):
+        return ("function", value.place, value.code)
     if isinstance(value, Named):
         return ("named", value.name, _plain(dict(value.fields)))
     if isinstance(value, dict):

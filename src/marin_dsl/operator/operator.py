@@ -10,7 +10,7 @@ import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from marin_dsl.code_identity import CodeIdentity, code_identity
 from marin_dsl.encoding import Unencodable, encode
@@ -23,6 +23,9 @@ from marin_dsl.operator.signature import Signature, WrongCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+PACKAGES: set[str] = set()
+"""Packages that define operators, by their first names: all that is in them is a project's, also if installed."""
 
 MYPY = False
 """What mypy takes for true: it reads no overloads of a call, its plugin says what a call takes."""
@@ -47,7 +50,10 @@ class Operator(Generic[P, R]):
         name: module path and qualified name, or the name that was given.
         version: the declared version; None when the code itself is the identity.
         impure: whether it is called anew in each run.
+        is_inline: whether it is a part of the language, evaluated by whoever needs it.
     """
+
+    is_inline: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -88,6 +94,7 @@ class Operator(Generic[P, R]):
         self.impure = impure
         self.annotations = Annotations(dict(resources or {}), **policy)
         functools.update_wrapper(self, function)
+        PACKAGES.add(function.__module__.partition(".")[0])
 
     if not MYPY:
         # Editors show the first; the second is there because only the plugin can say "or an expression of one".

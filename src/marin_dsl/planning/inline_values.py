@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from marin_dsl.encoding import Encoded, Leaf, RawValue, decode, encode, encode_with_leaves
+from marin_dsl.encoding import Encoded, Leaf, RawValue, decode, encode_with_leaves
 from marin_dsl.expression.inline import InlineFunction
 from marin_dsl.expression.keys import splice
 from marin_dsl.outcome import Ok
@@ -48,7 +48,7 @@ class InlineValues:
         if node.digest not in self._opened:
             manifest = node.encoded.data if node.encoded else self.store.manifest(_located(node))
             value = decode(manifest, read_leaf=self.store.read_leaf, lazy=True)
-            if encode(value) != manifest:
+            if _encoded(value).data != manifest:
                 raise LookupError("the value is another one when its leaves are unread")
             while len(self._opened) >= _OPENED:
                 del self._opened[next(iter(self._opened))]
@@ -71,13 +71,13 @@ class InlineValues:
 
     def of_outcomes(self, node: Node, inputs: Sequence[Node]) -> Encoded:
         """The value that an inline operator makes of the outcomes of its inputs; values among them are not read."""
-        return encode_with_leaves(_inline(node).function(**self._decoded(node, inputs, self._outcome)))
+        return _encoded(_inline(node).function(**self._decoded(node, inputs, self._outcome)))
 
     def of_values(self, node: Node, inputs: Sequence[Node]) -> Encoded:
         """The value that an inline operator makes of the values of its inputs."""
         found = self._part(node, inputs)
         if found is None:
-            found = encode_with_leaves(_inline(node).function(**self._decoded(node, inputs, self.load)))
+            found = _encoded(_inline(node).function(**self._decoded(node, inputs, self.load)))
         return found
 
     def _outcome(self, node: Node) -> Any:
@@ -89,7 +89,7 @@ class InlineValues:
         if part is None:
             return None
         try:
-            found = encode_with_leaves(part(**self._decoded(node, inputs, self.open)))
+            found = _encoded(part(**self._decoded(node, inputs, self.open)))
         except Exception:
             return None  # whatever is wrong shows when it is tried on the whole value
         at_hand = dict(node.expression.leaves)
@@ -113,6 +113,11 @@ class InlineValues:
             return self.store.read_leaf(digest, size) if leaf is None or leaf.content is None else _content(leaf)
 
         return read
+
+
+def _encoded(value: Any) -> Encoded:
+    """A value on its way to whoever needs it, functions that stand only in memory included."""
+    return encode_with_leaves(value, functions="any")
 
 
 def _inline(node: Node) -> InlineFunction:

@@ -120,7 +120,7 @@ def _arguments(call: Expression[Any]) -> dict[str, Any]:
 def _encoded(call: Expression[Any], result: Any) -> bytes:
     """The result as bytes; expressions in it, with which an evaluation goes on, stand by their keys."""
     try:
-        payload, references, _ = encode_arguments({"result": result})
+        payload, references, _, _ = encode_arguments({"result": result}, functions="importable")
     except Unencodable as error:
         raise _impure(call, f"what it returns cannot be stored: {error}") from None
     return splice(payload, (reference.key for reference in references))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,7 @@ def hashable_scalars() -> st.SearchStrategy[Any]:
         st.timedeltas(),
         moments(),
         ranges(),
+        st.sampled_from([len, sorted, int, dict, operator.add, math.sin, np.add, np.mean, np.float32]),
     )
 
 

@@ -7,7 +7,10 @@ result of code that never ran.
 
 from __future__ import annotations
 
+from typing import Any
+
 from marin_dsl.encoding import format_digest
+from marin_dsl.operator.functions import meaning_of, place_of
 from marin_dsl.worker.task import CannotRun, Task
 
 
@@ -17,10 +20,20 @@ class OtherCode(CannotRun):
 
 def differs(task: Task) -> bool:
     """Whether the code of a task's operator is another one here; with a declared version that does not matter."""
+    if any(map(_is_another, task.functions, task.functions.values())):
+        return True
     operator = task.operator
     if operator.version is not None or not operator.is_importable:  # what cannot be imported came with the task
         return False
     return format_digest(operator.code.digest) != task.code
+
+
+def _is_another(code: bytes, function: Any) -> bool:
+    """Whether a function that was imported here has another code than that by which it is an argument."""
+    if function.__module__ == "__main__" or not place_of(function):
+        return False  # it came with the task
+    meaning = meaning_of(function)
+    return meaning is not None and meaning.code != code
 
 
 def other_code(task: Task) -> OtherCode:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Encoded, LeafMissing, Unencodable, decode, encode, encode_with_leaves, format_digest
+from marin_dsl.encoding.functions import meaning_of, refuse_to_keep
 from marin_dsl.encoding.reader import Undecodable
 from marin_dsl.expression import Expression, NoValueYet, walk
 from marin_dsl.expression.choices import held
@@ -171,9 +172,19 @@ def _encoded_or_expression(what: str, value: Any) -> Encoded | Expression[Any]:
         try:
             return encode_with_leaves(value)
         except NoValueYet:
-            return held(value)
+            return _kept_nest(held(value))
     except Unencodable as error:
         raise _unstorable(what, error) from None
+
+
+def _kept_nest(found: Expression[Any]) -> Expression[Any]:
+    """The expression whose value is to be a result; functions that stand only in memory cannot be part of that."""
+    if found.operator.is_inline:
+        for function in found.functions.values():
+            meaning = meaning_of(function)
+            if meaning is None or not meaning.place:
+                raise refuse_to_keep(getattr(function, "__qualname__", type(function).__name__))
+    return found
 
 
 def _unstorable(what: str, error: Unencodable) -> Unencodable:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from marin_dsl.encoding import NO_FUNCTIONS, Functions
 from marin_dsl.expression.annotations import Annotations
 from marin_dsl.expression.pickling import Row
 from marin_dsl.operator import Operator
@@ -38,6 +39,7 @@ class Task:
         abandoned: the lease of somebody who is to be taken over from.
         asked: how often it was handed out before, and somebody else was working on it.
         verifies: run it although it has a result, to compare.
+        functions: functions and classes among its arguments, by code.
         structure: that of its expression, to be recorded with its result; None when it is recorded already.
     """
 
@@ -57,6 +59,7 @@ class Task:
     abandoned: Sighting | None = None
     asked: int = 0
     verifies: bool = False
+    functions: Functions = NO_FUNCTIONS
     structure: dict[str, Any] | None = None
 
     @property

@@ -6,6 +6,8 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
+import math
 import typing
 import uuid
 import zoneinfo
@@ -333,6 +335,37 @@ def of_numpy() -> dict[str, object]:
     }
 
 
+def named(x):
+    """A function at the top of a module."""
+    return x
+
+
+def functions() -> dict[str, object]:
+    """Functions and classes that can be imported; what they are changes with their code."""
+    import numpy as np
+
+    return {
+        "function": named,
+        "function of a class": Started.__post_init__,
+        "class": Point,
+        "another class": Position,
+        "enumeration": Colour,
+        "built-in function": len,
+        "another built-in function": sorted,
+        "built-in class": int,
+        "built-in class of numbers": float,
+        "function of C": math.sin,
+        "method descriptor": str.upper,
+        "function of NumPy": np.mean,
+        "universal function": np.add,
+        "scalar class of NumPy": np.float32,
+        "function of the standard library": functools.reduce,
+        "class of the standard library": collections.OrderedDict,
+        "text of a place": f"{__name__}:named",
+        "place and nothing": (f"{__name__}:named", None),
+    }
+
+
 def all_values() -> dict[str, object]:
-    """All of them."""
+    """All whose encoding never changes."""
     return {**plain(), **of_numpy()}

@@ -187,7 +187,6 @@ REFUSED = {
         "a numpy.matrix would come back as a plain array; pass numpy.asarray(...) of it",
     ),
     "dtype": (lambda: np.dtype("f4"), "a Float32DType of NumPy is no array; pass an array, or the name as text"),
-    "ufunc": (lambda: np.add, "a ufunc of NumPy is no array; pass an array, or the name as text"),
     "generator": (
         lambda: np.random.default_rng(0),
         "a Generator of NumPy is no array; pass an array, or the name as text",

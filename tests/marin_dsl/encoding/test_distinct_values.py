@@ -9,7 +9,7 @@ from marin_dsl.encoding import decode, encode, encode_with_leaves
 from marin_dsl.testing import same
 from tests.marin_dsl.encoding import examples
 
-VALUES = examples.all_values()
+VALUES = {**examples.all_values(), **examples.functions()}
 
 
 def read_back(value):

@@ -34,7 +34,10 @@ class Local(enum.Enum):
 
 
 SUBCLASS = "is a subclass of {0} and would come back as another type; pass a plain {0}(...)"
-FUNCTION = "the function or class `{}` has no encoding; make it an operator (@op) and pass its result"
+FUNCTION = (
+    "the function `{}` cannot be imported, so that nobody could read it from a store; define it at the top of a module"
+)
+PRETENDING = functools.wraps(refusal)(lambda: 1)
 OTHER = "a {} has no encoding; pass plain data, or register the class with `register_codec`"
 ADVICE = {
     "OrderedDict": (collections.OrderedDict(a=1), "a collections.OrderedDict " + SUBCLASS.format("dict")),
@@ -50,11 +53,10 @@ ADVICE = {
         examples.Untyped(1),
         "a tests.marin_dsl.encoding.examples.Untyped has no encoding yet; put `@encodable` above the class Untyped",
     ),
-    "function": (refusal, FUNCTION.format("refusal")),
     "lambda": (lambda: 1, FUNCTION.format("<lambda>")),
-    "class": (Text, FUNCTION.format("Text")),
-    "builtin": (len, FUNCTION.format("len")),
-    "partial": (functools.partial(len), OTHER.format("functools.partial")),
+    "partial": (functools.partial(len), FUNCTION.format("partial")),
+    "function that does as if it could be imported": (PRETENDING, FUNCTION.format("refusal")),
+    "method": (Text("a").upper, OTHER.format("builtin_function_or_method")),
     "generator": ((x for x in ()), "a generator can be read only once; pass list(...) of it"),
     "iterator": (iter([1]), "a list_iterator can be read only once; pass list(...) of it"),
     "path": (
@@ -105,7 +107,7 @@ def test_the_path_to_the_part_is_written_as_a_user_would_write_it():
 def test_a_bad_key_or_member_is_shown_itself():
     assert refusal({Text("k"): 1}).startswith("at `['k']`: a ")
     assert refusal([{Text("m")}]).startswith("at `[0]{'m'}`: a ")
-    assert refusal({(1, refusal)}).startswith("at `{(1, <function refusal at 0x")
+    assert refusal({(1, PRETENDING)}).startswith("at `{(1, <function refusal at 0x")
 
 
 def test_a_long_key_is_cut_short_in_the_path():

@@ -84,7 +84,7 @@ def complaint(call) -> str:
         (lambda: train(grid(a=[1])(lambda a: count("a")), rate=0.1), "argument `corpus` is a grid; expected str"),
         (lambda: several(1, 2, "x"), "argument `parts[2]` is 'x' (a str); expected int"),
         (lambda: several(1, a="x"), "argument `a` is 'x' (a str); expected float"),
-        (lambda: anything(lambda: 1), "at `value`: the function or class"),
+        (lambda: anything(object()), "at `value`: a object has no encoding"),
         (lambda: anything({"a": [object()]}), "at `value['a'][0]`: a object has no encoding"),
         (lambda: anything({count("a"): 1}), "an expression cannot be a dict key or a member of a set"),
         (lambda: anything({count("a")}), "an expression cannot be a dict key or a member of a set"),

@@ -92,7 +92,10 @@ def returning(kind: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("lambda", "the result of returning cannot be stored: at `['model'][0]`: the function or class `returning."),
+        (
+            "lambda",
+            "at `['model'][0]`: the function `returning.<locals>.<lambda>` cannot be imported",
+        ),
         (
             "generator",
             "the result of returning cannot be stored: a generator can be read only once; pass list(...) of it",
