@@ -61,7 +61,8 @@ class Writer:
     """A process that evaluates one call, as far as it is let."""
 
     def __init__(self, url, call, value, together):
-        self.call, self.value, self.together, self.answer, self.done = call, value, together, None, False
+        self.call, self.value, self.together = call, value, together
+        self.answer, self.error, self.done = None, None, False
         self.store = Store(url)
         self.turns = self.store.files = Turns(self.store.files)
         self.thread = threading.Thread(target=self._work, daemon=True)
@@ -73,6 +74,8 @@ class Writer:
             self.answer = write(self.store, self.call, self.value, self.together)
         except Stopped:
             self.answer = None
+        except BaseException as error:
+            self.error = error
         finally:
             self.done = True
             self.turns.arrived.release()
@@ -80,6 +83,8 @@ class Writer:
     def step(self):
         self.turns.granted.release()
         self.turns.arrived.acquire()
+        if self.error is not None:
+            raise self.error
 
     def finish(self):
         while not self.done:

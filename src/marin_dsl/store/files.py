@@ -194,18 +194,22 @@ def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
 def try_writing(files: Files) -> None:
     """Make sure that a store can be written: by really doing it, since permissions and free space show only then.
 
-    A server that ignores conditions (some that speak like S3 do) shows, too, by creating the same file twice.
+    A server that ignores conditions (some that speak like S3 do) shows, too, by creating the same file twice, however
+    often that is tried: once it can also be that somebody removed the file meanwhile.
 
     Raises:
         StoreUnavailable: it cannot be written, or not safely.
     """
+    if all(_created_twice(files) for _ in range(3)):
+        raise StoreUnavailable(f"store {files.url}: {UNSAFE}")
+
+
+def _created_twice(files: Files) -> bool:
     trial, content = f"runs/{temporary_name()}", bytes(4096)
     try:
-        again = files.create(trial, content) and files.create(trial, content)
+        return files.create(trial, content) and files.create(trial, content)
     finally:
         files.remove(trial)
-    if again:
-        raise StoreUnavailable(f"store {files.url}: {UNSAFE}")
 
 
 def open_files(url: str) -> Files:

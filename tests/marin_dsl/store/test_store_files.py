@@ -13,6 +13,7 @@ import pytest
 
 from marin_dsl.store import Store, StoreUnavailable, remote
 from marin_dsl.store import local as module
+from marin_dsl.store.files import open_files, try_writing
 
 CHOOSE = "choose another store with --store or MARIN_STORE"
 
@@ -362,3 +363,27 @@ def test_a_write_goes_on_when_another_process_makes_the_folder_meanwhile(local, 
 
     monkeypatch.setattr(module, "_make_folder", late)
     assert local.files.create("a/b/c", b"")
+
+
+class Removing:
+    """Files of which somebody removes the first that is created."""
+
+    def __init__(self, files):
+        self.files, self.url, self.removed = files, files.url, 0
+
+    def create(self, path, content):
+        created = self.files.create(path, content)
+        if created and not self.removed:
+            self.files.remove(path)
+            self.removed += 1
+        return created
+
+    def remove(self, path):
+        self.files.remove(path)
+
+
+def test_a_trial_that_somebody_removes_says_nothing_of_the_server(tmp_path):
+    files = Removing(open_files(str(tmp_path)))
+    try_writing(files)
+    assert files.removed == 1
+    assert not any((tmp_path / "runs").iterdir())
