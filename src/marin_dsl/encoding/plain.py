@@ -11,6 +11,7 @@ from marin_dsl.encoding.leaves import LEAF_THRESHOLD
 from marin_dsl.encoding.tags import head
 
 _SMALL_INTS = [head(tags.UNSIGNED, n) for n in range(1024)]
+_TWO_BYTES = struct.Struct(">BH").pack
 _NAN = b"\xf9\x7e\x00"
 _DOUBLE, _SINGLE, _HALF = map(struct.Struct, (">d", ">f", ">e"))
 
@@ -26,6 +27,8 @@ def _truth(value: bool) -> bytes:
 def _integer(value: int) -> bytes:
     if 0 <= value < 1024:
         return _SMALL_INTS[value]
+    if 1024 <= value < 0x10000:
+        return _TWO_BYTES(0x19, value)
     if -(1 << 64) <= value < 1 << 64:
         return head(tags.UNSIGNED, value) if value >= 0 else head(tags.NEGATIVE, -1 - value)
     magnitude = value if value >= 0 else -1 - value

@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import inspect
 import platform
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
@@ -109,7 +110,8 @@ class Operator(Generic[P, R]):
         Raises:
             WrongCall: the arguments do not fit the signature, or one is no value.
         """
-        return self.applied(args, kwargs, caller(1))
+        frame = sys._getframe(1)  # `caller(1)`, without a call: each node of a graph pays for it
+        return self.applied(args, kwargs, (frame.f_code.co_filename, frame.f_lineno))
 
     def map(self, items: Expression[Any] | Iterable[Any], /, **others: Any) -> Expression[list[R]]:
         """The results for each element of a list, which may be an expression: then its calls are made when it is known.
