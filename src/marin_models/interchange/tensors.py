@@ -119,7 +119,8 @@ def from_tensors(parts: list[Piece], shards: Shards, shapes: Mapping[str, tuple[
     """The parameters that a checkpoint's tensors make up, in fp32.
 
     Raises:
-        DamagedCheckpoint: tensors are missing, or have another shape or dtype; all are named.
+        DamagedCheckpoint: tensors are missing, have another shape or dtype, or numbers that are not finite in fp32; all
+            are named.
     """
     problems = [_problem(piece, shards) for piece in parts]
     if any(problems):
@@ -127,9 +128,19 @@ def from_tensors(parts: list[Piece], shards: Shards, shapes: Mapping[str, tuple[
             f"the tensors in {shards.folder} do not fit its config.json:\n  " + "\n  ".join(filter(None, problems))
         )
     parameters = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+    broken = []
     for piece in parts:
         tensor = shards.read(piece.tensor)
-        parameters[piece.parameter][piece.index] = tensor.T if piece.transposed else tensor
+        with np.errstate(over="ignore"):  # what is too large for fp32 becomes infinite, and is named
+            part = (tensor.T if piece.transposed else tensor).astype(np.float32)
+        parameters[piece.parameter][piece.index] = part
+        if not np.isfinite(part).all():
+            broken.append(f"{piece.tensor}: {np.count_nonzero(~np.isfinite(part)):,} of {part.size:,} numbers")
+    if broken:
+        raise DamagedCheckpoint(
+            f"tensors in {shards.folder} hold numbers that are not finite in fp32, of which no model could compute "
+            "anything:\n  " + "\n  ".join(broken)
+        )
     return parameters
 
 

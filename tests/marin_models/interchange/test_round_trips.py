@@ -117,6 +117,17 @@ def test_missing_and_misshapen_tensors_are_named_together(checkpoint):
         import_model(checkpoint)
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e300])
+def test_tensors_whose_numbers_are_not_finite_are_refused_by_name(checkpoint, number):
+    def change(tensors):
+        tensors["model.norm.weight"] = tensors["model.norm.weight"].astype(np.float64)
+        tensors["model.norm.weight"][:2] = number
+
+    retensor(checkpoint, change)
+    with pytest.raises(DamagedCheckpoint, match=r"not finite in fp32, .*:\n  model.norm.weight: 2 of \d+ numbers$"):
+        import_model(checkpoint)
+
+
 def test_tensors_of_other_dtypes_than_a_model_has_are_refused(checkpoint):
     def change(tensors):
         tensors["model.norm.weight"] = tensors["model.norm.weight"].astype(np.int8)
