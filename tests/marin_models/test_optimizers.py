@@ -9,6 +9,7 @@ import pytest
 from tiny_models import ADAMW, MUON, tiny_model
 
 from marin_models import OptimizerConfig, flatten, parameter
+from marin_models.newton_schulz import orthogonalize
 from marin_models.optimizers import Hyperparameters, clip_by_norm, optimizer
 
 MATRIX, HEAD, EMBEDDING, NORM = "blocks.feed_forward.gate", "separate_head", "embedding", "final_norm.scale"
@@ -69,6 +70,29 @@ def test_muon_orthogonalizes_each_layer_by_itself():
         singular = np.linalg.svd(layer / scale, compute_uv=False)
         assert singular.min() > 0.6
         assert singular.max() < 1.3
+
+
+def test_muon_goes_where_its_own_momentum_looks_ahead_to():
+    config = attrs.evolve(MUON, momentum=0.7, betas=(0.2, 0.5), orthogonalization="float32")
+    found, first, second, model = updates(config)
+    average = 0.7 * 0.3 * first[MATRIX] + 0.3 * second[MATRIX]
+    ahead = 0.7 * average / (1 - 0.7**3) + 0.3 * second[MATRIX] / (1 - 0.7**2)
+    wanted = -0.02 * (0.2 * np.sqrt(12) * orthogonalize(jnp.asarray(ahead), dtype="float32") + 0.1 * model[MATRIX])
+    np.testing.assert_allclose(found[MATRIX], wanted, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_the_schedules_factor_acts_once_on_all_of_an_update(kind):
+    model, hyperparameters = tiny_model(), Hyperparameters.of(attrs.evolve(MUON, adam_learning_rate=0.03))
+
+    @jax.jit
+    def change(gradients, factor):
+        rule = optimizer(kind, hyperparameters, factor)
+        return rule.update(gradients, rule.init(model), model)[0]
+
+    whole, half = (flatten(change(random_like(model), factor)) for factor in (1.0, 0.5))
+    for name, moved in whole.items():
+        np.testing.assert_allclose(half[name], moved / 2, rtol=1e-5)
 
 
 def test_a_layer_of_muon_does_not_depend_on_the_other_layers():
