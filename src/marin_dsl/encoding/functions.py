@@ -33,26 +33,30 @@ class Meaning:
     seen: object = attrs.field(default=None, eq=False, repr=False)
 
 
-class Functions(Mapping[bytes, Any]):
-    """Functions that go along with an expression, by code digest; unpickling makes them known where they arrive.
+Named = tuple[str, bytes]
+"""Place and code of a function: two of one code can have two places, and then are two values."""
+
+
+class Functions(Mapping[Named, Any]):
+    """Functions that go along with an expression; unpickling makes them known where they arrive.
 
     Args:
-        held: functions by code digest.
+        held: functions by place and code.
         seen: what their code was read from, to be remembered as long as they are held.
     """
 
     __slots__ = ("_held", "seen")
 
-    def __init__(self, held: Mapping[bytes, Any], seen: tuple[object, ...] = ()) -> None:
+    def __init__(self, held: Mapping[Named, Any], seen: tuple[object, ...] = ()) -> None:
         self._held, self.seen = dict(held), seen
-        for code, function in self._held.items():
+        for named, function in self._held.items():
             with contextlib.suppress(TypeError):  # what cannot be referred to weakly is imported where it is needed
-                _KNOWN[code] = function
+                _KNOWN[named] = function
 
-    def __getitem__(self, code: bytes) -> Any:
-        return self._held[code]
+    def __getitem__(self, named: Named) -> Any:
+        return self._held[named]
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Named]:
         return iter(self._held)
 
     def __len__(self) -> int:
@@ -73,8 +77,8 @@ class MeaningOf(Protocol):
         ...
 
 
-_KNOWN: weakref.WeakValueDictionary[bytes, Any] = weakref.WeakValueDictionary()
-"""Functions in memory by their code: who refers to one by its digest holds it (see `Functions`)."""
+_KNOWN: weakref.WeakValueDictionary[Named, Any] = weakref.WeakValueDictionary()
+"""Functions in memory: who refers to one by what it is holds it (see `Functions`)."""
 _meaning_of: MeaningOf = lambda value: None  # noqa: E731  (encoding comes before code: who knows of code says it)
 
 
@@ -100,7 +104,7 @@ def function_meant(place: str, code: bytes | None) -> Any:
         LookupError: it is not here.
         ValueError: what is here has another code.
     """
-    known = _KNOWN.get(code) if code is not None else None
+    known = _KNOWN.get((place, code)) if code is not None else None
     if known is not None:
         return known
     if not place:

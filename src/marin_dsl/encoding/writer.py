@@ -106,14 +106,14 @@ class Encoder:
     Attributes:
         out: the chunks in order.
         leaves: the large leaves met so far, by digest.
-        functions: the functions and classes met so far of which the code counts, by its digest, each with what its
+        functions: the functions and classes met so far of which the code counts, by place and code, each with what its
             code was read from.
     """
 
     def __init__(self, functions: Taken = "importable") -> None:
         self.out: list[Any] = []
         self.leaves: dict[bytes, Leaf] = {}
-        self.functions: dict[bytes, tuple[Any, object]] = {}
+        self.functions: dict[tuple[str, bytes], tuple[Any, object]] = {}
         self._taken = functions
 
     @property
@@ -195,7 +195,7 @@ class Encoder:
         if not meaning.place and self._taken != "any":
             raise refuse_to_keep(getattr(value, "__qualname__", type(value).__name__))
         if meaning.code is not None:
-            self.functions.setdefault(meaning.code, (value, meaning.seen))
+            self.functions.setdefault((meaning.place, meaning.code), (value, meaning.seen))
         self.write_tagged("FUNCTION", meaning.place, meaning.code)
 
     def write_tagged(self, tag: str, *parts: Any) -> None:

@@ -339,7 +339,7 @@ def _functions(encoder: Encoder) -> Functions:
     met = encoder.functions
     if not met:
         return NO_FUNCTIONS
-    return Functions({code: each for code, (each, _) in met.items()}, tuple(seen for _, seen in met.values()))
+    return Functions({named: each for named, (each, _) in met.items()}, tuple(seen for _, seen in met.values()))
 
 
 def with_those_of(references: Iterable[Expression[Any]], own: Functions) -> Functions:
@@ -351,7 +351,7 @@ def with_those_of(references: Iterable[Expression[Any]], own: Functions) -> Func
     if not needed:
         return own
     every = (own, *needed)
-    held = {code: each for found in every for code, each in found.items()}
+    held = {named: each for found in every for named, each in found.items()}
     return Functions(held, tuple(seen for found in every for seen in found.seen))
 
 

@@ -23,8 +23,8 @@ class Fields:
         payload: the encoded arguments, cut at each reference to an expression (one piece more than references).
         references: the expressions among the arguments, in the order of the encoding.
         leaves: large literals among the arguments, by digest.
-        functions: functions and classes, by code digest, that it needs in memory: of its arguments and those of inline
-            nodes among them.
+        functions: functions and classes that it needs in memory, by place and code: those among its arguments and
+            those that inline nodes among them need.
         key: the recipe key, 32 bytes.
         annotations: how to evaluate it.
         label: the name that a person gave it, if any.

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from marin_dsl.encoding import Functions
+from marin_dsl.encoding import Functions, encode
 from marin_dsl.encoding.functions import meaning_of
 from marin_dsl.expression.keys import recipe_key
 from marin_dsl.expression.pickling import mentioned
@@ -80,15 +80,15 @@ def _of_functions(
         return expression.payload, expression.functions
     now, seen = {}, list[object]()
     payload = expression.payload
-    for code, function in expression.functions.items():
+    for (place, code), function in expression.functions.items():
         meaning = meaning_of(function)
         seen.append(meaning and meaning.seen)
         if meaning is not None and meaning.code is not None and meaning.code != code:
             # A digest stands for nothing but what it is the digest of: wherever it is, that is meant.
-            payload = tuple(piece.replace(code, meaning.code) for piece in payload)
-            now[meaning.code] = function
-        else:
-            now[code] = function
+            before, after = encode([place, code]), encode([place, meaning.code])
+            payload = tuple(piece.replace(before, after) for piece in payload)
+            code = meaning.code
+        now[place, code] = function
     return payload, Functions(now, tuple(seen))
 
 

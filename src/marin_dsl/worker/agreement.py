@@ -28,12 +28,12 @@ def differs(task: Task) -> bool:
     return format_digest(operator.code.digest) != task.code
 
 
-def _is_another(code: bytes, function: Any) -> bool:
+def _is_another(named: tuple[str, bytes], function: Any) -> bool:
     """Whether a function that was imported here has another code than that by which it is an argument."""
     if function.__module__ == "__main__" or not place_of(function):
         return False  # it came with the task
     meaning = meaning_of(function)
-    return meaning is not None and meaning.code != code
+    return meaning is not None and meaning.code != named[1]
 
 
 def other_code(task: Task) -> OtherCode:

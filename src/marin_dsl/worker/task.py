@@ -39,7 +39,7 @@ class Task:
         abandoned: the lease of somebody who is to be taken over from.
         asked: how often it was handed out before, and somebody else was working on it.
         verifies: run it although it has a result, to compare.
-        functions: functions and classes among its arguments, by code.
+        functions: functions and classes among its arguments, by place and code.
         structure: that of its expression, to be recorded with its result; None when it is recorded already.
     """
 

@@ -26,6 +26,7 @@ from marin_dsl.encoding import Undecodable, decode, encode
 from marin_dsl.expression import arguments_of
 from marin_dsl.expression.recipe import structure
 from marin_dsl.lineage.difference import differences
+from marin_dsl.operator.current import by_current_code
 from marin_dsl.operator.signature import WrongCall
 from marin_dsl.testing import assert_pure
 from tests.marin_dsl.code_identity.projects import imported
@@ -282,6 +283,18 @@ def test_what_is_stored_is_not_served_as_other_code(tmp_path):
             assert isinstance(outcome, expected)
     assert "`stored:given` is not what it was when the value was made" in outcome.because[0].message
     assert outcome.because[0].message.count("are no value") == 1
+
+
+def test_two_of_one_code_are_two(tmp_path):
+    text = "def f(x):\n    return x\ndef g(x):\n    return x\n"
+    with imported(tmp_path, {"__init__.py": text}) as package:
+        call = apply([package.f, package.g, package.f], 1)
+        f, g, again = arguments_of(call)["f"]
+        assert (f, g, again) == (package.f, package.g, package.f)
+        package.f.__code__ = (lambda x: x + 1).__code__
+        (now,) = by_current_code([call])
+        assert now.key != call.key
+        assert now.key == apply([package.f, package.g, package.f], 1).key
 
 
 def test_what_changes_in_the_process_is_seen_by_the_next_evaluation(tmp_path):
