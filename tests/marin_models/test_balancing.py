@@ -128,6 +128,13 @@ def test_exact_quantiles_are_order_statistics():
     np.testing.assert_array_equal(exact(~ALL[:6], 0.5), np.nan)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.45, 0.8])
+def test_quantiles_of_a_histogram_lie_inside_of_its_bins(share):
+    values = jnp.linspace(0.0, 1.0, 1001)[:, None]
+    (found,) = upper_quantiles(values, None, share, bins=2)
+    np.testing.assert_allclose(found, 1 - share, atol=5e-3)
+
+
 def test_what_is_pending_comes_into_force_with_the_next_step():
     first, second = jnp.ones((2, 4)), 2 * jnp.ones((2, 4))
     state = initial_balancing(2, 4)

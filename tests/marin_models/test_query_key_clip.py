@@ -41,6 +41,20 @@ def test_heads_without_logits_stay():
     np.testing.assert_array_equal(clipped[1], key)
 
 
+def test_heads_whose_logits_are_all_far_below_zero_stay():
+    query, key = gaussian(2, WIDTH, HEADS * SIZE), gaussian(2, WIDTH, SHARED * SIZE)
+    clipped = clip_queries_and_keys(query, key, jnp.full((2, HEADS), -1e4), 100.0)
+    np.testing.assert_array_equal(clipped[0], query)
+    np.testing.assert_array_equal(clipped[1], key)
+
+
+def test_queries_and_keys_of_a_head_share_its_factor_equally():
+    query, key = gaussian(2, WIDTH, HEADS * SIZE), gaussian(2, WIDTH, HEADS * SIZE)
+    clipped = clip_queries_and_keys(query, key, jnp.full((2, HEADS), 400.0), 100.0)
+    np.testing.assert_allclose(clipped[0], query / 2, rtol=1e-6)
+    np.testing.assert_allclose(clipped[1], key / 2, rtol=1e-6)
+
+
 def test_peaks_of_another_model_are_refused():
     query, key = gaussian(2, WIDTH, HEADS * SIZE), gaussian(2, WIDTH, SHARED * SIZE)
     with pytest.raises(ValueError, match="5 heads do not divide queries of 12 and keys of 6 columns; give the peak of"):
