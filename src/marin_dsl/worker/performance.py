@@ -106,7 +106,7 @@ def perform(
         rows = _travelling(task, what, result, redaction) if isinstance(result, Expression) else None
         observations = _observed(task, current, redaction)
     except BaseException as error:
-        if isinstance(error, (Cancelled, StoreUnavailable, *stops)):
+        if isinstance(error, (StoreUnavailable, *stops)) or (isinstance(error, Cancelled) and current.cancelled):
             if redaction.texts:
                 raise redaction.error(error) from None
             raise
@@ -206,7 +206,7 @@ def _recorded_of(expression: Expression[Any]) -> bytes:
 
 def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, Any]:
     found = {}
-    for name, seen in current.observations.items():
+    for name, seen in list(current.observations.items()):  # a thread of the operator's may go on
         name = redaction.text(name)
         what = f"the observation `{name}` of {task.operator.short_name}"
         try:
@@ -230,7 +230,7 @@ def described(kind: FailureKind, error: BaseException, function: Callable[..., A
         "exception": exception_name(error),
         "message": exception_text(error),
         "traceback": _formatted(error, function),
-        "notes": [str(note) for note in getattr(error, "__notes__", ())],
+        "notes": _notes(error),
     }
 
 
@@ -242,10 +242,22 @@ def exception_name(error: BaseException) -> str:
 
 def exception_text(error: BaseException) -> str:
     """The message of an exception, whatever its class makes of that."""
+    return _shown(error, "its message")
+
+
+def _shown(said: object, what: str) -> str:
+    """A text of somebody else's class, which may do anything when it is asked for it, ending this process included."""
     try:
-        return str(error)
-    except Exception as problem:
-        return f"(its message cannot be shown: {type(problem).__qualname__} in __str__)"
+        return str(said)
+    except BaseException as problem:
+        return f"({what} cannot be shown: {type(problem).__qualname__} in __str__)"
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        return [_shown(note, "it") for note in getattr(error, "__notes__", ())]
+    except BaseException:  # a property that raises, or something that is no list
+        return []
 
 
 def _formatted(error: BaseException, function: Any) -> str:
@@ -257,7 +269,7 @@ def _formatted(error: BaseException, function: Any) -> str:
         frame = frame.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, frame or found))
-    except Exception:  # attributes of the exception that are not what they should be
+    except BaseException:  # attributes of the exception that are not what they should be
         return "".join(traceback.format_tb(frame or found)) + exception_name(error)
 
 
