@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -285,3 +286,36 @@ def test_what_the_module_of_a_target_raises_is_told_without_our_own_frames(text,
     assert all(part in done.stderr for part in told)
     assert done.stderr.endswith("marin: the module of the target could not be loaded; what it raised is above\n")
     assert not [part for part in ("click", "importlib", "command_line") if part in done.stderr]
+
+
+UNSPELLABLE = """
+    from marin_dsl import op
+
+    @op(version="1")
+    def fail(text: str) -> str:
+        raise FileNotFoundError("no file \\udcff é")
+
+    bad = fail("é")
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_what_the_output_cannot_spell_is_escaped(project, encoding):
+    write_module("experiment", UNSPELLABLE)
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from marin_dsl.command_line import main; main()", *arguments],
+            capture_output=True,
+            env=environment,
+            timeout=120,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        assert b"Traceback" not in done.stderr
+        return done.stdout.decode(encoding)
+
+    assert "FileNotFoundError: no file" in run("run", "experiment:bad", "--debug")
+    assert json.loads(run("run", "experiment:bad", "--debug", "--json"))["outcomes"][0]["message"] == "no file \udcff é"
+    assert json.loads(run("failures", "--json"))["failures"][0]["attempts"][0]["message"] == "no file \udcff é"
+    assert "FileNotFoundError: no file" in run("failures")
