@@ -80,13 +80,15 @@ def copy(
         StoreUnavailable: one of the stores cannot be read or written.
     """
     source.check()
-    target.check(writing=True)
+    target.check()
     known = dict(label_folders(source.files))
     for label in labels or ():
         if label not in known:
             there = ", ".join(sorted(known)) or "none"
             raise LabelUnknown(f"store {source.url} has no label {label}; it has {there}")
-    chosen = sorted(known if labels is None else dict.fromkeys(labels))
+    chosen, expressions = sorted(known if labels is None else dict.fromkeys(labels)), tuple(expressions)
+    if chosen or expressions:
+        target.check(writing=True)
     return _Copier(source, target, known, valued).run(chosen, expressions)
 
 
@@ -137,8 +139,8 @@ class _Copier:
 
     def log(self, folder: str) -> dict[str, bytes]:
         """The intact records of a log, as they are in their files."""
-        found = ((name, self.source.files.read(f"{folder}/{name}")) for name in self.source.files.names(folder))
-        return {name: data for name, data in found if data is not None and read_record(data) is not None}
+        found = {name: self.source.files.read(f"{folder}/{name}") for name in self.source.files.names(folder)}
+        return {name: data for name, data in found.items() if data and self.source.parsed(f"{folder}/{name}", data)}
 
     def check_label(self, label: str, folder: str, entries: dict[str, bytes]) -> None:
         for name in self.target.files.names(folder):
@@ -219,11 +221,11 @@ class _Copier:
 
     def record(self, path: str, *, latest: bool = False) -> None:
         """Copy a record's file; one that the target has already stays, unless the latest counts."""
-        data = self.source.files.read(path)
-        if read_record(data) is None or data is None:
+        data = self.source.content(path)
+        if data is None or self.source.parsed(path, data) is None:
             return
         there = self.target.files.read(path)
-        if there == data or (not latest and read_record(there) is not None):
+        if there == data or (not latest and self.target.parsed(path, there) is not None):
             return
         if there is not None or not self.target.files.create(path, data):
             self.target.files.replace(path, (data,))
@@ -259,7 +261,7 @@ class _Copier:
             there = self.target.files.size(path)
             if there is not None and there == (self.source.files.size(path) if size is None else size):
                 return True
-            pieces = self.source.files.pieces(path)
+            pieces = self.source.files.pieces(path) or self.source.files.pieces(f"trash/{path}")
             try:
                 if pieces is None:
                     raise ContentDamaged("is gone")

@@ -162,10 +162,20 @@ class Store(Blobs):
 
     def read(self, path: str) -> dict[str, Any] | None:
         """A record; None when it is absent or damaged."""
+        return self.parsed(path, self.content(path))
+
+    def content(self, path: str) -> bytes | None:
+        """The file of a record as it is, wherever it is served from; None when there is none."""
+        data = self.files.read(path)
+        return self.files.read(f"trash/{path}") if data is None and self._trash() else data
+
+    def parsed(self, path: str, data: bytes | None) -> dict[str, Any] | None:
+        """What the file of a record says; None when it is absent or damaged.
+
+        Raises:
+            StoreUnavailable: it was written by a later version.
+        """
         try:
-            data = self.files.read(path)
-            if data is None and self._trash():
-                data = self.files.read(f"trash/{path}")
             return read_record(data)
         except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None

@@ -15,8 +15,7 @@ import attrs
 
 from marin_dsl.encoding import Undecodable, format_digest, parse_digest
 from marin_dsl.store.closure import label_folders, literal_leaves, references, values_in
-from marin_dsl.store.files import StoreUnavailable, place
-from marin_dsl.store.records import NewerSchema, read_record
+from marin_dsl.store.files import place
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import blobs_of
 
@@ -167,10 +166,7 @@ class _Verifier:
         data = self.files.read(path)
         if data is None:
             return None
-        try:
-            record = read_record(data)
-        except NewerSchema as error:
-            raise StoreUnavailable(f"store {self.store.url}: {path}: {error}") from None
+        record = self.store.parsed(path, data)
         self.records += 1
         if record is None:
             self.note("damaged", path, "its content is not what was written; it counts as absent, and can be removed")
