@@ -11,7 +11,6 @@ from marin_dsl.command_line.endings import FAILED, OK, complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.quantities import memory
-from marin_dsl.store import Store
 from marin_dsl.store.collection import GRACE, collect
 from marin_dsl.store.copy import LabelDiverged, LabelUnknown
 from marin_dsl.store.copy import copy as copy_labels

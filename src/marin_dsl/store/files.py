@@ -157,6 +157,10 @@ def place(kind: str, digest: bytes, suffix: str = "") -> str:
     return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"
 
 
+_RECORDS = {"conflicts", "equivalences", "failures", "history", "labels", "recipes", "results", "runs", "skips"}
+KINDS = frozenset({*_RECORDS, "blobs", "leases", "scratch", "trash"})
+"""The folders directly in a store."""
+
 _TEMPORARY = ".temporary-"
 
 
@@ -171,8 +175,8 @@ def is_temporary(path: str) -> bool:
 
 
 def visible(names: Iterable[str]) -> list[str]:
-    """The names that are no temporary ones, sorted."""
-    return sorted(name for name in names if not name.startswith(_TEMPORARY))
+    """The names that are no temporary ones, sorted; none that no store gives."""
+    return sorted(name for name in names if not name.startswith(_TEMPORARY) and is_inside(name))
 
 
 def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:

@@ -7,6 +7,7 @@ named by their digests, so writing one twice changes nothing, and the record is 
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -193,18 +194,23 @@ class Store(Blobs):
 
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
-        number = len(self.files.names(folder)) + 1
+        number = max(self.numbered(folder), default=0) + 1
         while not self.files.create(f"{folder}/{number:06d}.json", write_record(record)):
             number += 1
         return number
 
     def last(self, folder: str) -> dict[str, Any] | None:
         """The newest intact record of a log, with its number under `number`."""
-        for name in reversed(self.files.names(folder)):
-            record = self.read(f"{folder}/{name}")
+        for number, path in reversed(self.numbered(folder).items()):
+            record = self.read(path)
             if record is not None:
-                return {**record, "number": int(name.partition(".")[0])}
+                return {**record, "number": number}
         return None
+
+    def numbered(self, folder: str) -> dict[int, str]:
+        """The paths of the records of a log by number, in order; whatever else is in the folder is none of it."""
+        found = filter(None, map(_NUMBERED, self.files.names(folder)))
+        return dict(sorted((int(match[1]), f"{folder}/{match[0]}") for match in found))
 
     # Recipes
 
@@ -267,6 +273,8 @@ class Store(Blobs):
         if self.continuation(key) != other:
             self.files.replace(place("recipes", key, ".next"), (write_record({"recipe": format_digest(other)}),))
 
+
+_NUMBERED = re.compile(r"(\d{6,})\.json").fullmatch
 
 _PAUSES = tuple(0.01 * 2**turn for turn in range(8))
 """Seconds to wait between looks at a file that is there and is not seen."""
