@@ -44,6 +44,11 @@ class Store(Blobs):
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see it."""
+        return not self.url.startswith("memory://")
+
     def __reduce__(self) -> Any:
         return Store, (self.url,)
 
