@@ -9,6 +9,22 @@ from pathlib import Path
 import attrs
 
 
+class SettingWrong(ValueError):
+    """What a process was told from outside makes no sense; the message says what to write."""
+
+
+def working_folder() -> Path:
+    """The working directory.
+
+    Raises:
+        SettingWrong: it is gone.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise SettingWrong("the working directory is gone (it was removed, or moved): go to another one") from None
+
+
 @attrs.frozen
 class Settings:
     """What a process was told from outside.
@@ -28,10 +44,10 @@ class Settings:
         """Settings from the environment: `MARIN_STORE`, else `.marin/` beside the project's `pyproject.toml`.
 
         Raises:
-            ValueError: a setting cannot be read.
+            SettingWrong: a setting cannot be read, or the working directory is gone.
         """
         environment = os.environ if environment is None else environment
-        folder = Path.cwd() if folder is None else folder
+        folder = working_folder() if folder is None else folder
         project = next((place for place in (folder, *folder.parents) if (place / "pyproject.toml").is_file()), folder)
         store = environment.get("MARIN_STORE") or str(project / ".marin")
         return cls(store, project, _seconds(environment, "MARIN_LEASE_SECONDS", 60.0))
@@ -46,5 +62,5 @@ def _seconds(environment: Mapping[str, str], name: str, otherwise: float) -> flo
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise ValueError(f"{name} is {text!r}; write a number of seconds, such as 60, or 0 for none")
+        raise SettingWrong(f"{name} is {text!r}; write a number of seconds, such as 60, or 0 for none")
     return found

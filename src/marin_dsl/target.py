@@ -12,6 +12,7 @@ from typing import Any
 from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid
 from marin_dsl.operator import Operator
+from marin_dsl.settings import working_folder
 
 
 class TargetMissing(LookupError):
@@ -50,14 +51,15 @@ def _suggestion(name: str, owner: Any) -> str:
 
 
 def _from_path(module: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    folder = working_folder()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise
-        raise TargetMissing(f"there is no module `{module}` here ({Path.cwd()}) or among installed packages") from None
+        raise TargetMissing(f"there is no module `{module}` here ({folder}) or among installed packages") from None
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -119,7 +119,23 @@ def memory() -> int:
     return len(bytearray(b"x" * (150 << 20)))
 
 
+def fork(end: Any) -> str:
+    """The child comes back from the operator in some way, as a child should not; it is faster than its parent."""
+    child = os.fork()
+    if child == 0:
+        end()
+        return "child"
+    _, status = os.waitpid(child, 0)
+    return f"parent of one that ended with {os.waitstatus_to_exitcode(status)}"
+
+
 WAYS: dict[str, Any] = {
+    "fork and return": lambda: fork(lambda: None),
+    "fork and exit": lambda: fork(sys.exit),
+    "fork and exit with 3": lambda: fork(lambda: sys.exit(3)),
+    "fork and exit with a text": lambda: fork(lambda: sys.exit("gone wrong")),
+    "fork and raise": lambda: fork(lambda: 1 / 0),
+    "fork in a fork": lambda: fork(lambda: print(fork(lambda: None))),
     "return": lambda: 3,
     "pid": os.getpid,
     "modules": lambda: sorted(name for name in ("jax", "distributed", "numpy") if name in sys.modules),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import marin_dsl
-from marin_dsl.settings import Settings
+from marin_dsl.settings import Settings, SettingWrong
+from marin_dsl.store import Store, StoreUnavailable
 
 
 def test_the_store_is_beside_the_pyproject_of_the_project(tmp_path):
@@ -79,3 +80,20 @@ def test_the_time_after_which_work_is_taken_over_is_read_from_the_environment(tm
 def test_a_time_that_is_none_is_refused(tmp_path, text):
     with pytest.raises(ValueError, match=f"MARIN_LEASE_SECONDS is '{text}'; write a number of seconds, such as 60"):
         Settings.read(environment={"MARIN_LEASE_SECONDS": text}, folder=tmp_path)
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SettingWrong, match=r"^the working directory is gone \(it was removed, or moved\): go to"):
+        Settings.read()
+    with pytest.raises(StoreUnavailable, match=r"^store here: the working directory is gone, and the path begins"):
+        Store("here")
+    assert Settings.read(folder=tmp_path).project == tmp_path
+    assert Store(tmp_path / "here").url == str(tmp_path / "here")
+
+
+def test_a_home_that_is_not_known_is_said():
+    with pytest.raises(StoreUnavailable, match=r"^store ~no-such-user/x: .*home directory.* begins with / or \./"):
+        Store("~no-such-user/x")

@@ -12,6 +12,7 @@ from marin_dsl.command_line.completion import completion
 from marin_dsl.command_line.exports import export, import_
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.labelling import adopt, label, same
+from marin_dsl.command_line.printing import escape_what_cannot_be_spelled
 from marin_dsl.command_line.records import failures, log
 from marin_dsl.command_line.running import page, plan, run
 from marin_dsl.command_line.stores import gc, store, verify
@@ -84,6 +85,7 @@ def main() -> None:
     Exit codes: 0 all is well, 1 something failed, 2 wrong usage, 3 the store cannot be used, 130 interrupted. Commands
     that only report exit with 0 whatever they report; `doctor` and `verify` with 1 when something is wrong.
     """
+    escape_what_cannot_be_spelled()
 
 
 for family in FAMILIES.values():

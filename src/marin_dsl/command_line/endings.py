@@ -13,9 +13,12 @@ from typing import NoReturn
 import click
 
 from marin_dsl import target
+from marin_dsl.encoding import LeafMissing
 from marin_dsl.evaluation.executors import SchedulerMissing
+from marin_dsl.evaluation.worker_processes import WorkersCannotStart
 from marin_dsl.labels import DriftRefused, LabelConflict, LabelMoved
 from marin_dsl.operator.signature import WrongCall
+from marin_dsl.settings import SettingWrong
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.target import TargetMissing
 
@@ -29,12 +32,15 @@ def complaints(*others: type[Exception]) -> Iterator[None]:
     Args:
         others: what else the user of this command can mend.
     """
-    mendable: tuple[type[Exception], ...] = (WrongCall, TargetMissing, LabelConflict, SchedulerMissing, *others)
+    mendable: tuple[type[Exception], ...] = (
+        *(WrongCall, TargetMissing, LabelConflict, SchedulerMissing, WorkersCannotStart, SettingWrong),
+        *others,
+    )
     try:
         yield
     except mendable as error:
         stop(str(error), USAGE)
-    except (DriftRefused, LabelMoved) as error:
+    except (DriftRefused, LabelMoved, LeafMissing) as error:
         stop(str(error), FAILED)
     except StoreUnavailable as error:
         stop(str(error), UNAVAILABLE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +35,27 @@ MARKS = {
 def document(command: str, store: str, **content: Any) -> None:
     """Print a JSON document: its schema, the command, the store, and what the command found."""
     whole = {"schema": SCHEMA, "command": command, "store": store, **content}
-    click.echo(json.dumps(whole, indent=2, ensure_ascii=False, default=_plain))
+    click.echo(_spelled(whole, ensure_ascii=not _spells(_spelled(whole, ensure_ascii=False))))
+
+
+def _spelled(whole: dict[str, Any], *, ensure_ascii: bool) -> str:
+    return json.dumps(whole, indent=2, ensure_ascii=ensure_ascii, default=_plain)
+
+
+def _spells(text: str) -> bool:
+    """Whether standard output can write a text as it is."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def escape_what_cannot_be_spelled() -> None:
+    """Let texts that the encoding of the output has no form for (broken file names, marks in `latin-1`) end nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _plain(value: Any) -> Any:

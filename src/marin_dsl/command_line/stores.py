@@ -11,7 +11,6 @@ from marin_dsl.command_line.endings import FAILED, OK, complaints
 from marin_dsl.command_line.options import json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.quantities import memory
-from marin_dsl.store import Store
 from marin_dsl.store.collection import GRACE, collect
 from marin_dsl.store.copy import LabelDiverged, LabelUnknown
 from marin_dsl.store.copy import copy as copy_labels
@@ -114,12 +113,15 @@ def copy(source: str, target: str, labels: tuple[str, ...], as_json: bool) -> No
     """
     with complaints(LabelUnknown, LabelDiverged):
         found = opened(target)
-        copied = copy_labels(opened(source), found, list(labels) or None)
+        origin = opened(source)
+        copied = copy_labels(origin, found, list(labels) or None)
     if as_json:
-        document("store copy", found.url, source=Store(source).url, copied=[copied])
+        document("store copy", found.url, source=origin.url, copied=[copied])
+    elif not copied.labels:
+        Printer().line(f"store {origin.url} has no labels; nothing was copied")
     else:
         printer = Printer()
-        printer.line(f"{', '.join(copied.labels) or 'no labels'} to {found.url}")
+        printer.line(f"{', '.join(copied.labels)} to {found.url}")
         printer.line(f"{copied.records:,} records and {copied.blobs:,} blobs ({memory(copied.bytes)}) moved")
         for what in copied.missing:
             printer.line(("missing ", "red"), what)

@@ -10,6 +10,7 @@ from marin_dsl import labels
 from marin_dsl.evaluation.evaluation import Evaluation, Interrupted
 from marin_dsl.evaluation.evaluation_settings import EvaluationSettings, Policy, Watch
 from marin_dsl.evaluation.executors import Cluster, Here
+from marin_dsl.evaluation.worker_processes import check_workers
 from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid, contents
 from marin_dsl.operator.current import by_current_code
@@ -71,14 +72,18 @@ def evaluate(
         StoreUnavailable: the store cannot be read or written.
         LabelConflict: one label stands for two recipes among the roots.
         DriftRefused: there is drift, and the policy is `strict`.
+        WorkersCannotStart: worker processes would not see the store, or would begin by running the whole script again.
         Interrupted: Ctrl-C; what was committed stays, and a second evaluation goes on from there.
     """
     settings = Settings.read()
+    opened = store if isinstance(store, Store) else Store(store or settings.store)
+    if workers is not None and not debug:
+        check_workers(opened)
     expressions = by_current_code(found for root in roots for found in contents(root))
     labels.check_unique(expressions)
     found = Evaluation(
         expressions,
-        store if isinstance(store, Store) else Store(store or settings.store),
+        opened,
         settings,
         watch if watch is not None else lambda event: None,
         keep_failures=keep_failures,

@@ -20,6 +20,7 @@ from marin_dsl.evaluation.gangs import Gangs
 from marin_dsl.evaluation.gangs_on_workers import ASSEMBLED
 from marin_dsl.evaluation.on_workers import INSIDE, Inside, execute_batch, execute_inside
 from marin_dsl.worker import execute
+from marin_dsl.worker.context import Cancelled
 from marin_dsl.worker.task import Answer, CannotRun, Emit, Task, packed
 
 Settled = tuple[Task, Answer | BaseException]
@@ -79,7 +80,10 @@ class Here:
             time.sleep(timeout)  # what is left waits for its next attempt, or for somebody else who is at work on it
             return None
         task = heapq.heappop(self._tasks)[2]
-        return task, execute(task, self._emit)
+        try:
+            return task, execute(task, self._emit)
+        except (Exception, Cancelled) as error:
+            return task, error
 
     def close(self, *, grace: float) -> None:
         self._tasks.clear()

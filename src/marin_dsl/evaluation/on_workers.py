@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import execute
 from marin_dsl.worker.context import Cancelled
 from marin_dsl.worker.task import Answer, Task
@@ -61,8 +60,8 @@ def _execute_all(tasks: Iterable[Task], telling: Telling, found: list[Answer | B
     for task in tasks:
         try:
             found.append(execute(task, telling))
-        except (StoreUnavailable, Cancelled) as error:
-            found.append(error)  # raised here, it would be logged by Dask as well
+        except (Exception, Cancelled) as error:
+            found.append(error)  # raised here, it would be that of the whole batch, and Dask would log it as well
     telling.flush()
 
 

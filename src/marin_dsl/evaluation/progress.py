@@ -30,6 +30,7 @@ from marin_dsl.evaluation.events import (
     event_of,
 )
 from marin_dsl.evaluation.state import Active, State
+from marin_dsl.expression.display import printable
 from marin_dsl.planning import Plan
 from marin_dsl.quantities import duration, short_digest
 
@@ -154,7 +155,9 @@ class Report:
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
-        self.console.print(line, soft_wrap=True, emoji=False)
+        encoding = self.console.encoding
+        shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
+        self.console.print(shown, soft_wrap=True, emoji=False)
 
     @property
     def _head(self) -> str:
@@ -178,7 +181,7 @@ class Report:
         running = list(self.state.running.values())
         for call in running[:SHOWN_RUNNING]:
             elapsed = duration(max(0.0, time.time() - call.since))
-            table.add_row(Text("▸", "cyan"), Text(call.title), elapsed, _bar(call), _described(call))
+            table.add_row(Text("▸", "cyan"), Text(printable(call.title)), elapsed, _bar(call), _described(call))
         more = [Text(f"  … and {len(running) - SHOWN_RUNNING} more", "dim")] if len(running) > SHOWN_RUNNING else []
         return Group(Text(self._head, "bold", no_wrap=True, overflow="ellipsis"), table, *more)
 
@@ -209,7 +212,7 @@ def _described(call: Active) -> Text:
     if call.progress is None:
         return Text("")
     facts = "  ".join(f"{name} {_fact(value)}" for name, value in call.progress["facts"].items())
-    return Text(f"{_fact(call.progress['done'])}/{_fact(call.progress['total'])}  {facts}".rstrip())
+    return Text(printable(f"{_fact(call.progress['done'])}/{_fact(call.progress['total'])}  {facts}").rstrip())
 
 
 def _fact(value: Any) -> str:

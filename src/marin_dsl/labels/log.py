@@ -111,8 +111,8 @@ def move(
 def _append(store: Store, place: str, record: dict[str, Any], after: int) -> int | None:
     """Append to a log if its newest entry is still the one that was looked at; None if it is not."""
     # One listing for both questions: an entry that comes after it has the number that is to be created here.
-    numbers = [int(name.partition(".")[0]) for name in store.files.names(place)]
-    intact = (number for number in reversed(numbers) if store.read(f"{place}/{number:06d}.json") is not None)
+    numbers = store.numbered(place)
+    intact = (number for number, path in reversed(numbers.items()) if store.read(path) is not None)
     if next(intact, 0) != after:
         return None
     number = max(numbers, default=0) + 1
@@ -197,10 +197,10 @@ def known(store: Store) -> list[Label]:
 
 
 def _records(store: Store, place: str) -> Iterator[dict[str, Any]]:
-    for name in store.files.names(place):
-        record = store.read(f"{place}/{name}")
+    for number, path in store.numbered(place).items():
+        record = store.read(path)
         if record is not None:
-            yield {**record, "number": int(name.partition(".")[0])}
+            yield {**record, "number": number}
 
 
 def _began(run: str) -> str:

@@ -26,7 +26,7 @@ from marin_dsl.planning.explanation import recorded_definitions
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.store.closure import Recorded, closure
 from marin_dsl.store.copy import Copied, copy
-from marin_dsl.store.records import read_record, write_record
+from marin_dsl.store.records import NewerSchema, read_record, write_record
 from marin_dsl.store.verify import verify
 
 Values = Literal["all", "root", "none"]
@@ -218,6 +218,8 @@ def _checked(folder: Path) -> dict[str, Any]:
         raise ExportRefused(
             f"{folder} is no export, or it was not finished: {LIST} cannot be read ({error.strerror})"
         ) from None
+    except NewerSchema as error:
+        raise ExportRefused(f"{folder}/{LIST}: {error}") from None
     if listed is None:
         raise ExportRefused(f"{folder}/{LIST} is damaged: ask for the export again")
     _check_shape(folder, listed)

@@ -103,11 +103,10 @@ def failed_call(store: Store, call: bytes, run: str | None = None) -> FailedCall
 
 
 def _attempts(store: Store, call: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    folder = f"failures/{call.hex()}"
-    for name in store.files.names(folder):
-        record = store.read(f"{folder}/{name}")
+    for number, path in store.numbered(f"failures/{call.hex()}").items():
+        record = store.read(path)
         if record is not None:
-            yield int(name.partition(".")[0]), record
+            yield number, record
 
 
 def _attempt(number: int, record: Mapping[str, Any]) -> Attempt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -199,8 +200,9 @@ def _branches(root: bytes, recipes: Mapping[bytes, dict[str, Any]], edges: Mappi
 def _all_recipes(store: Store) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for shard in store.files.names("recipes"):
         for name in store.files.names(f"recipes/{shard}"):
-            if name.endswith(".json"):
-                key = bytes.fromhex(shard + name.removesuffix(".json"))
+            digits = shard + name.removesuffix(".json")
+            if name.endswith(".json") and re.fullmatch("[0-9a-f]{64}", digits):
+                key = bytes.fromhex(digits)
                 recipe = store.recipe(key)
                 if recipe is not None:
                     yield key, recipe

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from marin_dsl import lineage
-from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.encoding import LeafMissing, format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor, taken
 from marin_dsl.lineage.failures import place
@@ -30,7 +30,7 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
     found = lineage.ancestors(store, key)
     shown, demanded = taken.shown(found, key), taken.demanded(found, key)
     run = _run(found, key)
-    start = store.last(f"runs/{run}/start") or {}
+    start = (store.last(f"runs/{run}/start") if run else None) or {}
     reasons = start.get("reasons", {})
     facts, packages, commit, dirty = _environment(store, start)
     return Evidence(
@@ -162,7 +162,10 @@ def _seconds(store: Store, page: Page, found: Mapping[bytes, Ancestor], key: byt
 def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str], str, bool]:
     if "environment" not in start:
         return {}, {}, "", False
-    found = store.get(StoredValue.from_record(start["environment"]))
+    try:
+        found = store.get(StoredValue.from_record(start["environment"]))
+    except LeafMissing:
+        return {}, {}, "", False
     memory, dirty = found.get("memory"), bool(found.get("patch") or found.get("untracked"))
     facts = {
         "Python": f"{found.get('implementation', '')} {found['python']}".strip(),

@@ -80,13 +80,15 @@ def copy(
         StoreUnavailable: one of the stores cannot be read or written.
     """
     source.check()
-    target.check(writing=True)
+    target.check()
     known = dict(label_folders(source.files))
     for label in labels or ():
         if label not in known:
             there = ", ".join(sorted(known)) or "none"
             raise LabelUnknown(f"store {source.url} has no label {label}; it has {there}")
-    chosen = sorted(known if labels is None else dict.fromkeys(labels))
+    chosen, expressions = sorted(known if labels is None else dict.fromkeys(labels)), tuple(expressions)
+    if chosen or expressions:
+        target.check(writing=True)
     return _Copier(source, target, known, valued).run(chosen, expressions)
 
 
@@ -136,18 +138,18 @@ class _Copier:
         return {label for label in labels if label in self.known}
 
     def log(self, folder: str) -> dict[str, bytes]:
-        """The intact records of a log, as they are in their files."""
-        found = ((name, self.source.files.read(f"{folder}/{name}")) for name in self.source.files.names(folder))
-        return {name: data for name, data in found if data is not None and read_record(data) is not None}
+        """The intact records of a log, as they are in their files, by path."""
+        found = {path: self.source.files.read(path) for path in self.source.numbered(folder).values()}
+        return {path: data for path, data in found.items() if data and self.source.parsed(path, data)}
 
     def check_label(self, label: str, folder: str, entries: dict[str, bytes]) -> None:
-        for name in self.target.files.names(folder):
-            if self.target.read(f"{folder}/{name}") is None:
+        for number, path in self.target.numbered(folder).items():
+            if self.target.read(path) is None:
                 continue
-            if self.target.files.read(f"{folder}/{name}") != entries.get(name):
+            if self.target.files.read(path) != entries.get(path):
                 raise LabelDiverged(
                     f"{label} has another history in {self.target.url} than in {self.source.url} (entry "
-                    f"{name.partition('.')[0].lstrip('0')}); copy it the other way, or give one of them another version"
+                    f"{number}); copy it the other way, or give one of them another version"
                 )
 
     def roots(self, logs: dict[str, dict[str, bytes]]) -> Iterator[bytes]:
@@ -212,18 +214,18 @@ class _Copier:
 
     def append(self, folder: str, record: dict[str, Any]) -> None:
         """Add a record to a log of the target, unless it is there under whatever number."""
-        there = (self.target.read(f"{folder}/{name}") for name in self.target.files.names(folder))
+        there = map(self.target.read, self.target.numbered(folder).values())
         if record not in there:
             self.target.add(folder, record)
             self.records.append(folder)
 
     def record(self, path: str, *, latest: bool = False) -> None:
         """Copy a record's file; one that the target has already stays, unless the latest counts."""
-        data = self.source.files.read(path)
-        if read_record(data) is None or data is None:
+        data = self.source.content(path)
+        if data is None or self.source.parsed(path, data) is None:
             return
         there = self.target.files.read(path)
-        if there == data or (not latest and read_record(there) is not None):
+        if there == data or (not latest and self.target.parsed(path, there) is not None):
             return
         if there is not None or not self.target.files.create(path, data):
             self.target.files.replace(path, (data,))
@@ -232,9 +234,9 @@ class _Copier:
     def run_of(self, run: str) -> None:
         """Copy the records of a run, with the environment that they name."""
         for part in ("start", "end"):
-            for name, data in self.log(f"runs/{run}/{part}").items():
+            for path, data in self.log(f"runs/{run}/{part}").items():
                 self.move_blobs(blobs_in(read_record(data)).items(), f"run {run}")
-                self.record(f"runs/{run}/{part}/{name}")
+                self.record(path)
         segments = (f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events"))
         for path in (f"runs/{run}/events.jsonl", *segments):
             events = self.source.files.read(path)
@@ -243,10 +245,10 @@ class _Copier:
                 self.records.append(path)
 
     def entries(self, folder: str, entries: dict[str, bytes]) -> None:
-        for name in entries:
-            if self.target.read(f"{folder}/{name}") is None:
-                self.move_blobs(blobs_in(read_record(entries[name])).items(), folder)
-                self.record(f"{folder}/{name}")
+        for path, data in entries.items():
+            if self.target.read(path) is None:
+                self.move_blobs(blobs_in(read_record(data)).items(), folder)
+                self.record(path)
 
     def move_blobs(self, blobs: Iterable[tuple[bytes, int | None]], title: str) -> bool:
         """Copy blobs that the target does not have; whether all of them are there now."""
@@ -259,7 +261,7 @@ class _Copier:
             there = self.target.files.size(path)
             if there is not None and there == (self.source.files.size(path) if size is None else size):
                 return True
-            pieces = self.source.files.pieces(path)
+            pieces = self.source.files.pieces(path) or self.source.files.pieces(f"trash/{path}")
             try:
                 if pieces is None:
                     raise ContentDamaged("is gone")

@@ -157,6 +157,10 @@ def place(kind: str, digest: bytes, suffix: str = "") -> str:
     return f"{kind}/{digits[:2]}/{digits[2:]}{suffix}"
 
 
+_RECORDS = {"conflicts", "equivalences", "failures", "history", "labels", "recipes", "results", "runs", "skips"}
+KINDS = frozenset({*_RECORDS, "blobs", "leases", "scratch", "trash"})
+"""The folders directly in a store."""
+
 _TEMPORARY = ".temporary-"
 
 
@@ -171,8 +175,8 @@ def is_temporary(path: str) -> bool:
 
 
 def visible(names: Iterable[str]) -> list[str]:
-    """The names that are no temporary ones, sorted."""
-    return sorted(name for name in names if not name.startswith(_TEMPORARY))
+    """The names that are no temporary ones, sorted; none that no store gives."""
+    return sorted(name for name in names if not name.startswith(_TEMPORARY) and is_inside(name))
 
 
 def mapped(pieces: Iterable[bytes]) -> tuple[bytes, memoryview]:
@@ -216,14 +220,14 @@ def open_files(url: str) -> Files:
     """The file system of a store: a local folder, or a URL that fsspec knows.
 
     Raises:
-        StoreUnavailable: the protocol is not one on which two writers are safe.
+        StoreUnavailable: the protocol is not one on which two writers are safe, or it is not known where a folder is.
     """
     if url.startswith("file://"):
         url = url.removeprefix("file://")
     if "://" not in url:
         from marin_dsl.store.local import LocalFiles
 
-        return LocalFiles(Path(url).expanduser().absolute())
+        return LocalFiles(_folder(url))
     if url.startswith(("gs://", "gcs://")):
         from marin_dsl.store.google import GoogleFiles
 
@@ -235,3 +239,12 @@ def open_files(url: str) -> Files:
     from marin_dsl.store.remote import RemoteFiles
 
     return RemoteFiles(url)
+
+
+def _folder(path: str) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except FileNotFoundError:
+        raise StoreUnavailable(f"store {path}: the working directory is gone, and the path begins there") from None
+    except RuntimeError as error:  # there is no such user
+        raise StoreUnavailable(f"store {path}: {error} Write a path that begins with / or ./ instead") from None

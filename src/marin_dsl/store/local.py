@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from marin_dsl.store.files import (
+    KINDS,
     OTHER,
     Entry,
     StoreUnavailable,
@@ -77,6 +78,9 @@ class LocalFiles:
                     return _made_in(place.rpartition("/")[0], lambda: _link(other, place))
                 except FileNotFoundError:
                     pass  # it was collected meanwhile
+                except OSError as error:
+                    if error.errno != errno.EXDEV:
+                        raise
             try:
                 return _create(place, data)
             except FileNotFoundError:
@@ -110,9 +114,16 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         with self._complaining("list", folder):
             try:
-                return visible(os.listdir(self._at(folder)))
+                found = list(os.scandir(self._at(folder)))
+                # A link to a folder would lead out of the store, or round in circles.
+                return visible(entry.name for entry in found if not entry.is_symlink() or os.path.isfile(entry.path))
             except FileNotFoundError:
                 return []
+            except NotADirectoryError:
+                kind, _, below = folder.partition("/")
+                if below and self._at(kind).is_dir():
+                    return []  # somebody's file beside the folders of the store
+                raise
 
     def remove(self, path: str) -> None:
         with self._complaining("remove", path):
@@ -129,7 +140,8 @@ class LocalFiles:
                 except (FileNotFoundError, NotADirectoryError):
                     continue
             for found in met:
-                if found.is_dir(follow_symlinks=False):
+                # A whole kind may be on another disk; other links to folders lead who knows where.
+                if found.is_dir(follow_symlinks=folder == self.root and found.name in KINDS):
                     waiting.append(folder / found.name)
                 elif (entry := self._entry(folder / found.name)) is not None:
                     yield entry
@@ -140,7 +152,8 @@ class LocalFiles:
             found = os.lstat(self.root / checked(path))
         except (FileNotFoundError, ValueError):  # removed meanwhile, or no name that a store gives
             return None
-        return Entry(path, found.st_size, found.st_mtime)
+        plain = stat.S_ISREG(found.st_mode) or place.is_file()  # no pipe, and no link to a folder
+        return Entry(path, found.st_size, found.st_mtime) if plain else None
 
     def modified(self, path: str) -> float | None:
         with self._complaining("read", path):
@@ -154,13 +167,9 @@ class LocalFiles:
         with self._complaining("move", path):
             _make_folder(target.parent)
             try:
-                if os.lstat(source).st_nlink > 1:  # the time of its other name is not to change
-                    with _temporary(str(target), (_read(str(source)),)) as copy:
-                        os.replace(copy, target)
+                if os.lstat(source).st_nlink > 1 or not _moved(source, target):
+                    _copy(source, target)  # so that the time of its other name does not change
                     source.unlink()
-                else:
-                    os.utime(source, follow_symlinks=False)
-                    os.replace(source, target)
             except FileNotFoundError:
                 return False
         self._tidy(source.parent)
@@ -196,7 +205,8 @@ class LocalFiles:
 
 def _read(place: str) -> bytes:
     """The content of a file; most are short, and a file object would cost more than reading one."""
-    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    # Somebody's pipe among the files must not keep a reader waiting for somebody who writes.
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = [os.read(descriptor, _SHORT)]
         while found[-1]:
@@ -204,6 +214,23 @@ def _read(place: str) -> bytes:
         return found[0] if len(found) == 2 else b"".join(found)
     finally:
         os.close(descriptor)
+
+
+def _moved(source: Path, target: Path) -> bool:
+    """Move a file that is written now; False where that is not possible, for its place is on another disk."""
+    os.utime(source, follow_symlinks=False)
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as stream, _temporary(str(target), iter(lambda: stream.read(_LONG), b"")) as copy:
+        os.replace(copy, target)
 
 
 def _sync(place: Path) -> None:

@@ -7,6 +7,7 @@ named by their digests, so writing one twice changes nothing, and the record is 
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,11 @@ class Store(Blobs):
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see it."""
+        return not self.url.startswith("memory://")
 
     def __reduce__(self) -> Any:
         return Store, (self.url,)
@@ -162,10 +168,20 @@ class Store(Blobs):
 
     def read(self, path: str) -> dict[str, Any] | None:
         """A record; None when it is absent or damaged."""
+        return self.parsed(path, self.content(path))
+
+    def content(self, path: str) -> bytes | None:
+        """The file of a record as it is, wherever it is served from; None when there is none."""
+        data = self.files.read(path)
+        return self.files.read(f"trash/{path}") if data is None and self._trash() else data
+
+    def parsed(self, path: str, data: bytes | None) -> dict[str, Any] | None:
+        """What the file of a record says; None when it is absent or damaged.
+
+        Raises:
+            StoreUnavailable: it was written by a later version.
+        """
         try:
-            data = self.files.read(path)
-            if data is None and self._trash():
-                data = self.files.read(f"trash/{path}")
             return read_record(data)
         except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
@@ -183,18 +199,23 @@ class Store(Blobs):
 
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
-        number = len(self.files.names(folder)) + 1
+        number = max(self.numbered(folder), default=0) + 1
         while not self.files.create(f"{folder}/{number:06d}.json", write_record(record)):
             number += 1
         return number
 
     def last(self, folder: str) -> dict[str, Any] | None:
         """The newest intact record of a log, with its number under `number`."""
-        for name in reversed(self.files.names(folder)):
-            record = self.read(f"{folder}/{name}")
+        for number, path in reversed(self.numbered(folder).items()):
+            record = self.read(path)
             if record is not None:
-                return {**record, "number": int(name.partition(".")[0])}
+                return {**record, "number": number}
         return None
+
+    def numbered(self, folder: str) -> dict[int, str]:
+        """The paths of the records of a log by number, in order; whatever else is in the folder is none of it."""
+        found = filter(None, map(_NUMBERED, self.files.names(folder)))
+        return dict(sorted((int(match[1]), f"{folder}/{match[0]}") for match in found))
 
     # Recipes
 
@@ -257,6 +278,8 @@ class Store(Blobs):
         if self.continuation(key) != other:
             self.files.replace(place("recipes", key, ".next"), (write_record({"recipe": format_digest(other)}),))
 
+
+_NUMBERED = re.compile(r"(\d{6,})\.json").fullmatch
 
 _PAUSES = tuple(0.01 * 2**turn for turn in range(8))
 """Seconds to wait between looks at a file that is there and is not seen."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -15,14 +15,15 @@ import attrs
 
 from marin_dsl.encoding import Undecodable, format_digest, parse_digest
 from marin_dsl.store.closure import label_folders, literal_leaves, references, values_in
-from marin_dsl.store.files import StoreUnavailable, place
-from marin_dsl.store.records import NewerSchema, read_record
+from marin_dsl.store.files import place
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import blobs_of
 
 Kind = Literal["damaged", "gone", "stray", "open"]
 
-_DIGITS = re.compile("[0-9a-f]{62}")
+_SHARD, _DIGITS = re.compile("[0-9a-f]{2}"), re.compile("[0-9a-f]{62}")
+_CALL = re.compile("[0-9a-f]{64}")
+_STRAY = "no store has such a file; remove it"
 _AT_ONCE = 8
 
 
@@ -95,7 +96,9 @@ class _Verifier:
         recipes = self.keyed("recipes", {".json", ".call", ".next"}, self.recipe)
         self.keyed("skips", {".json"}, lambda *_: None)
         for kind in ("failures", "conflicts"):
-            for call in self.files.names(kind):
+            calls = [call for call in self.files.names(kind) if _CALL.fullmatch(call)]
+            self.strays(kind, calls)
+            for call in calls:
                 self.log(f"{kind}/{call}")
         for run in self.files.names("runs"):
             for part in ("start", "end"):
@@ -105,7 +108,7 @@ class _Verifier:
                 self.label(label, folder, recipes)
         self.relations(recipes, results)
         order = {"damaged": 0, "gone": 1, "stray": 2, "open": 3}
-        findings = sorted(self.findings, key=lambda finding: (order[finding.kind], finding.path))
+        findings = sorted({*self.findings}, key=lambda finding: (order[finding.kind], finding.path))
         unused = len(set(self.sizes) - self.named)
         return Verification(len(self.sizes), sum(self.sizes.values()), self.records, unused, tuple(findings))
 
@@ -144,7 +147,10 @@ class _Verifier:
 
     def two_levels(self, kind: str) -> Iterator[str]:
         for folder in self.files.names(kind):
-            for name in self.files.names(f"{kind}/{folder}"):
+            names = self.files.names(f"{kind}/{folder}")
+            if not names and not _SHARD.fullmatch(folder):
+                self.note("stray", f"{kind}/{folder}", _STRAY)
+            for name in names:
                 yield f"{kind}/{folder}/{name}"
 
     def keyed(
@@ -153,24 +159,27 @@ class _Verifier:
         """The intact records below two levels of folders, by key and suffix."""
         found: dict[bytes, dict[str, dict[str, Any]]] = {}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for path, record in pool.map(lambda path: (path, self.read(path)), self.two_levels(kind)):
-                suffix = next((suffix for suffix in suffixes if path.endswith(suffix)), None)
-                key = None if suffix is None else _digest_at(path, suffix)
-                if key is None or suffix is None:
-                    self.note("stray", path, "no record has such a name; remove it")
-                elif record is not None:
+            named = filter(None, (self.key_in(path, suffixes) for path in self.two_levels(kind)))
+            for path, key, suffix, record in pool.map(lambda each: (*each, self.read(each[0])), named):
+                if record is not None:
                     found.setdefault(key, {})[suffix] = record
                     look(key, path, record)
         return found
+
+    def key_in(self, path: str, suffixes: Iterable[str]) -> tuple[str, bytes, str] | None:
+        """The path of a record with the key that it is named by and its suffix; None for a stray."""
+        suffix = next((suffix for suffix in suffixes if path.endswith(suffix)), None)
+        key = None if suffix is None else _digest_at(path, suffix)
+        if key is not None and suffix is not None:
+            return path, key, suffix
+        self.note("stray", path, "no record has such a name; remove it")
+        return None
 
     def read(self, path: str) -> dict[str, Any] | None:
         data = self.files.read(path)
         if data is None:
             return None
-        try:
-            record = read_record(data)
-        except NewerSchema as error:
-            raise StoreUnavailable(f"store {self.store.url}: {path}: {error}") from None
+        record = self.store.parsed(path, data)
         self.records += 1
         if record is None:
             self.note("damaged", path, "its content is not what was written; it counts as absent, and can be removed")
@@ -179,12 +188,20 @@ class _Verifier:
     def log(self, folder: str) -> list[dict[str, Any]]:
         """The intact records of a log; what they name is looked for."""
         found = []
-        for name in self.files.names(folder):
-            record = self.read(f"{folder}/{name}")
+        paths = self.store.numbered(folder).values()
+        for path in paths:
+            record = self.read(path)
             if record is not None:
-                self.values(f"{folder}/{name}", record)
+                self.values(path, record)
                 found.append(record)
+        self.strays(folder, {path.rpartition("/")[2] for path in paths})
         return found
+
+    def strays(self, folder: str, known: Container[str]) -> None:
+        """What is in a folder and belongs to no store."""
+        for name in self.files.names(folder):
+            if name not in known:
+                self.note("stray", f"{folder}/{name}", _STRAY)
 
     def values(self, path: str, record: Any) -> None:
         for value in values_in(record):
@@ -250,8 +267,4 @@ class _Verifier:
 def _digest_at(path: str, suffix: str) -> bytes | None:
     _, folder, name = path.split("/")
     name = name.removesuffix(suffix) if suffix else name
-    return bytes.fromhex(folder + name) if len(folder) == 2 and _DIGITS.fullmatch(name) and _is_hex(folder) else None
-
-
-def _is_hex(text: str) -> bool:
-    return all(digit in "0123456789abcdef" for digit in text)
+    return bytes.fromhex(folder + name) if _SHARD.fullmatch(folder) and _DIGITS.fullmatch(name) else None

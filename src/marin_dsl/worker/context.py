@@ -169,8 +169,13 @@ class Context:
         """
         if time.monotonic() >= self._deadline:
             raise self.timed_out()
-        if self._cancelled():
+        if self.cancelled:
             raise Cancelled("the run was cancelled")
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled."""
+        return self._cancelled()
 
     def timed_out(self) -> TimedOut:
         """What says that the timeout has passed."""

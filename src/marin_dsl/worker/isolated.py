@@ -42,7 +42,7 @@ class Surroundings:
     Attributes:
         path: where modules are looked for.
         environment: the environment variables.
-        folder: the working directory.
+        folder: the working directory; None where it is gone.
         temporary: where temporary files go.
         scratch_root: where the scratch folder goes; None for among the temporary files.
         gang: the processes that run the call together with this one.
@@ -50,7 +50,7 @@ class Surroundings:
 
     path: tuple[str, ...]
     environment: Mapping[str, str]
-    folder: str
+    folder: str | None
     temporary: str
     scratch_root: Path | None
     gang: Gang
@@ -61,7 +61,8 @@ class Surroundings:
         os.environ.clear()
         os.environ.update({**self.environment, "TMPDIR": self.temporary})
         tempfile.tempdir = self.temporary
-        os.chdir(self.folder)
+        if self.folder is not None:
+            os.chdir(self.folder)
 
 
 def serve(descriptor: int) -> None:

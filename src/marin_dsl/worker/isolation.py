@@ -87,7 +87,7 @@ def packed_for_processes(task: Task, asked: str, what: str) -> bytes:
     Raises:
         CannotRun: they do not, or the task holds something that stays here.
     """
-    if task.store.url.startswith("memory://"):
+    if not task.store.shared:
         raise StoreNotShared(
             f"{asked} runs {task.operator.short_name} in {what}, and {task.store.url} is in the memory of this one; "
             "choose a store on a disk or in a bucket (--store or MARIN_STORE)"
@@ -126,7 +126,7 @@ class Process:
         """Hand a call over; whether the process has taken it."""
         self.temporary = Path(tempfile.mkdtemp(prefix="marin-"))
         surroundings = Surroundings(
-            tuple(sys.path), dict(os.environ), os.getcwd(), str(self.temporary), scratch_root, gang
+            tuple(sys.path), dict(os.environ), _working_folder(), str(self.temporary), scratch_root, gang
         )
         try:
             self.connection.send(surroundings)
@@ -153,6 +153,13 @@ class Process:
         self.popen.wait()
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return None
 
 
 def _program(descriptor: int) -> str:

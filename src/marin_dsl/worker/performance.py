@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -10,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -97,7 +98,7 @@ def perform(
     try:
         arguments = _arguments(task, redaction)
         kind = "raised"
-        value = _called(task, arguments)
+        value = _called(task, arguments, redaction)
         if current.gang.rank > 0:  # the value of a gang is what rank 0 returns; of others nothing is written
             return performed(current)
         kind = "unstorable"
@@ -107,7 +108,7 @@ def perform(
         rows = _travelling(task, what, result, redaction) if isinstance(result, Expression) else None
         observations = _observed(task, current, redaction)
     except BaseException as error:
-        if isinstance(error, (Cancelled, StoreUnavailable, *stops)):
+        if isinstance(error, (StoreUnavailable, *stops)) or (isinstance(error, Cancelled) and current.cancelled):
             if redaction.texts:
                 raise redaction.error(error) from None
             raise
@@ -157,13 +158,29 @@ def _arguments(task: Task, redaction: Redaction) -> dict[str, Any]:
     return found
 
 
-def _called(task: Task, arguments: dict[str, Any]) -> Any:
-    thread = threading.current_thread()
+def _called(task: Task, arguments: dict[str, Any], redaction: Redaction) -> Any:
+    thread, process = threading.current_thread(), os.getpid()
     name = thread.name
     try:
         return task.operator.signature.call(task.operator.function, arguments)
     finally:
+        if os.getpid() != process:
+            _end_fork(sys.exc_info()[1], redaction)
         thread.name = name  # records of later calls name it too, and an operator may have put a secret there
+
+
+def _end_fork(error: BaseException | None, redaction: Redaction) -> NoReturn:
+    """End this process, which the operator forked and which came back from it: the call is its parent's to answer.
+
+    It ends as it would have where nobody called the operator: by its exit status, or by what it raised.
+    """
+    code = error.code if isinstance(error, SystemExit) else None if error is None else 1
+    said = code if not isinstance(code, int | None) else "" if isinstance(error, SystemExit | None) else _whole(error)
+    with contextlib.suppress(Exception):
+        sys.stderr.write(redaction.text(f"{said}\n" if said else ""))
+        sys.stderr.flush()
+        sys.stdout.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def _encoded_or_expression(what: str, value: Any) -> Encoded | Expression[Any]:
@@ -217,7 +234,7 @@ def _recorded_of(expression: Expression[Any]) -> bytes:
 
 def _observed(task: Task, current: Context, redaction: Redaction) -> dict[str, Any]:
     found = {}
-    for name, seen in current.observations.items():
+    for name, seen in list(current.observations.items()):  # a thread of the operator's may go on
         name = redaction.text(name)
         what = f"the observation `{name}` of {task.operator.short_name}"
         try:
@@ -241,7 +258,7 @@ def described(kind: FailureKind, error: BaseException, function: Callable[..., A
         "exception": exception_name(error),
         "message": exception_text(error),
         "traceback": _formatted(error, function),
-        "notes": [str(note) for note in getattr(error, "__notes__", ())],
+        "notes": _notes(error),
     }
 
 
@@ -253,10 +270,22 @@ def exception_name(error: BaseException) -> str:
 
 def exception_text(error: BaseException) -> str:
     """The message of an exception, whatever its class makes of that."""
+    return _shown(error, "its message")
+
+
+def _shown(said: object, what: str) -> str:
+    """A text of somebody else's class, which may do anything when it is asked for it, ending this process included."""
     try:
-        return str(error)
-    except Exception as problem:
-        return f"(its message cannot be shown: {type(problem).__qualname__} in __str__)"
+        return str(said)
+    except BaseException as problem:
+        return f"({what} cannot be shown: {type(problem).__qualname__} in __str__)"
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        return [_shown(note, "it") for note in getattr(error, "__notes__", ())]
+    except BaseException:  # a property that raises, or something that is no list
+        return []
 
 
 def _formatted(error: BaseException, function: Any) -> str:
@@ -266,10 +295,16 @@ def _formatted(error: BaseException, function: Any) -> str:
     frame = found
     while frame is not None and frame.tb_frame.f_code is not code:
         frame = frame.tb_next
+    return _whole(error, frame or found)
+
+
+def _whole(error: BaseException, begins: Any = None) -> str:
+    """An exception with its traceback, from a frame on."""
+    begins = begins or error.__traceback__
     try:
-        return "".join(traceback.format_exception(type(error), error, frame or found))
-    except Exception:  # attributes of the exception that are not what they should be
-        return "".join(traceback.format_tb(frame or found)) + exception_name(error)
+        return "".join(traceback.format_exception(type(error), error, begins))
+    except BaseException:  # attributes of the exception that are not what they should be
+        return "".join(traceback.format_tb(begins)) + exception_name(error)
 
 
 def peak_memory(pid: int | None = None) -> int:

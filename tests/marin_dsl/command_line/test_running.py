@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from marin_dsl import provenance
+from marin_dsl.encoding import LeafMissing
 from tests.marin_dsl.command_line.project import MODULE, document, marin, write_module
 
 
@@ -285,3 +287,91 @@ def test_what_the_module_of_a_target_raises_is_told_without_our_own_frames(text,
     assert all(part in done.stderr for part in told)
     assert done.stderr.endswith("marin: the module of the target could not be loaded; what it raised is above\n")
     assert not [part for part in ("click", "importlib", "command_line") if part in done.stderr]
+
+
+UNSPELLABLE = """
+    from marin_dsl import op
+
+    @op(version="1")
+    def fail(text: str) -> str:
+        raise FileNotFoundError("no file \\udcff é")
+
+    bad = fail("é")
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_what_the_output_cannot_spell_is_escaped(project, encoding):
+    write_module("experiment", UNSPELLABLE)
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from marin_dsl.command_line import main; main()", *arguments],
+            capture_output=True,
+            env=environment,
+            timeout=120,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        assert b"Traceback" not in done.stderr
+        return done.stdout.decode(encoding)
+
+    assert "FileNotFoundError: no file" in run("run", "experiment:bad", "--debug")
+    assert json.loads(run("run", "experiment:bad", "--debug", "--json"))["outcomes"][0]["message"] == "no file \udcff é"
+    assert json.loads(run("failures", "--json"))["failures"][0]["attempts"][0]["message"] == "no file \udcff é"
+    assert "FileNotFoundError: no file" in run("failures")
+
+
+def test_what_the_user_can_mend_about_the_surroundings_is_one_message(project, monkeypatch):
+    def said(*arguments: str) -> str:
+        done = marin(*arguments)
+        assert done.exit_code == 2, done.output
+        return done.stderr
+
+    workers = said("run", "experiment:good", "--workers", "2", "--store", "memory://here")
+    assert "worker processes do not see it" in workers
+    monkeypatch.setenv("MARIN_LEASE_SECONDS", "soon")
+    assert "MARIN_LEASE_SECONDS is 'soon'" in said("plan", "experiment:good")
+    monkeypatch.delenv("MARIN_LEASE_SECONDS")
+    gone = project / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for command in ("plan experiment:good", "run experiment:good", "log", "show a-page@1.0"):
+        assert "the working directory is gone" in said(*command.split())
+    assert "the working directory is gone" in marin("store", "copy", "a", "b").stderr
+
+
+@pytest.fixture
+def large(project) -> list[Path]:
+    """A page that is too large for a record has been evaluated; the blobs of the store, the page's own last."""
+    own = """
+    large = write("Large", ["x" * 3000]).named("large", "1.0")
+    """
+    write_module("experiment", MODULE + own)
+    assert marin("run", "experiment:large", "--debug").exit_code == 0
+    return sorted(Path(".marin/blobs").glob("*/*"), key=lambda blob: b"x" * 3000 in blob.read_bytes())
+
+
+def test_what_is_recorded_is_shown_when_the_store_has_lost_the_values(large):
+    for blob in large:
+        blob.unlink()
+    assert marin("page", "large@1.0").exit_code == 0
+    assert marin("page", "experiment:large", "--debug").exit_code == 0
+
+
+def test_a_damaged_value_is_made_anew(large):
+    large[-1].write_bytes(large[-1].read_bytes().replace(b"x" * 3000, b"x" * 2999 + b"y"))
+    done = marin("page", "experiment:large", "--debug")
+    assert done.exit_code == 0
+    assert "1 node run, 0 served" in done.output
+
+
+def test_a_value_that_is_lost_while_it_is_wanted_is_one_message(large, monkeypatch):
+    def lost(*given):
+        raise LeafMissing("store s: blob sha256:0 is gone; evaluate again to compute it anew")
+
+    monkeypatch.setattr("marin_dsl.pages.publish.publish", lost)
+    done = marin("page", "experiment:large", "--debug")
+    assert done.exit_code == 1
+    assert done.stderr == "marin: store s: blob sha256:0 is gone; evaluate again to compute it anew\n"

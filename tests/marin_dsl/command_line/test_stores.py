@@ -61,6 +61,11 @@ def test_a_label_that_is_not_there_or_has_parted_is_one_message(evaluated):
     done = marin("store", "copy", ".marin", "elsewhere", "b@1")
     assert done.exit_code == 2
     assert "has no label b@1; it has a-page@1.0" in done.stderr
+    assert not Path("elsewhere").exists()
+    assert told("store", "copy", "nowhere", "elsewhere") == [
+        f"store {Path('nowhere').absolute()} has no labels; nothing was copied"
+    ]
+    assert not Path("elsewhere").exists()
     marin("run", "experiment:page", "--debug", "--store", "elsewhere")
     marin("run", "experiment:page", "--debug", "--store", "elsewhere")
     done = marin("store", "copy", ".marin", "elsewhere")

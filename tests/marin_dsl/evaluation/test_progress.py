@@ -218,3 +218,24 @@ def test_a_call_that_is_tried_again_or_worked_on_elsewhere_is_told_in_a_line():
     report({"event": "elsewhere", "call": "c", "title": "train(seed=0)", "by": "host, process 12"})
     assert "  ↻ fetch(n=1)  ConnectionError: no answer  attempt 2 after 0.50 s" in stream.getvalue().splitlines()
     assert "  … train(seed=0) is being worked on by host, process 12" in stream.getvalue().splitlines()
+
+
+@op(version="1")
+def steering(text: str) -> str:
+    context().log(f"log {text}")
+    raise ValueError(f"error {text}")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_what_an_operator_says_steers_no_terminal_and_fits_every_encoding(tmp_path, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    outcome = evaluate(
+        steering("\x1b[2J \udcff é"), store=tmp_path, debug=True, watch=Report(Console(file=stream, highlight=False))
+    )
+    assert outcome.message == "error \x1b[2J \udcff é"
+    stream.flush()
+    shown = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    accent = "\\xe9" if encoding == "ascii" else "é"
+    assert f": log  [2J \\udcff {accent}\n" in shown
+    assert f"ValueError: error  [2J   {accent}\n" in shown
+    assert "\x1b" not in shown

@@ -1,6 +1,7 @@
 """Garbage collection of stores of every kind: what is kept and why, what goes, and what comes back."""
 
 import os
+import shutil
 import time
 
 import attrs
@@ -11,7 +12,7 @@ from marin_dsl import Failed, Ok, evaluate, labels, op, provenance
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.annotations import Label
 from marin_dsl.lineage import ancestors
-from marin_dsl.store import StoreUnavailable
+from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store import collection as module
 from marin_dsl.store.collection import GRACE, collect, pin, unpin
 from marin_dsl.store.files import Entry, temporary_name
@@ -362,3 +363,17 @@ def test_a_store_that_can_only_be_read_still_serves_from_the_trash(local, monkey
     assert outcome.value == 49995001.0
     assert isinstance(evaluate(drawn_call, store=local, debug=True), Ok)
     assert GRACE == 7 * DAY
+
+
+@pytest.mark.parametrize("kind", ["blobs", "recipes", "results", "labels"])
+def test_a_kind_that_was_moved_to_another_disk_is_marked_and_swept_like_the_others(tmp_path, kind):
+    store = Store(tmp_path / "store")
+    run(store, 1, label="kept")
+    run(store, 2)
+    before = collect(store, grace=0)
+    assert before.swept
+    shutil.move(tmp_path / "store" / kind, tmp_path / "elsewhere")
+    (tmp_path / "store" / kind).symlink_to(tmp_path / "elsewhere")
+    after = collect(store, grace=0)
+    assert {entry.path for entry in after.swept} == {entry.path for entry in before.swept}
+    assert after.kept.keys() == before.kept.keys()

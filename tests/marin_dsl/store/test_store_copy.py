@@ -1,5 +1,7 @@
 """Copies of labels between stores: complete, incremental, safe when interrupted, and honest about what is missing."""
 
+import contextlib
+
 import pytest
 from experiments import evaluated, experiment, new_store
 
@@ -9,6 +11,7 @@ from marin_dsl.expression.annotations import Label
 from marin_dsl.lineage import ancestors
 from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store.copy import Copied, LabelDiverged, LabelUnknown, copy
+from marin_dsl.store.records import SCHEMA, write_record
 from marin_dsl.store.verify import verify
 
 
@@ -137,6 +140,40 @@ def test_a_label_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(LabelUnknown) as caught:
         copy(source, target, ["experiment@2.0"])
     assert str(caught.value) == f"store {source.url} has no label experiment@2.0; it has experiment@1.0"
+
+
+@pytest.mark.parametrize("labels", [["experiment@2.0"], [], None])
+def test_where_there_is_nothing_to_copy_no_store_is_made(labels, tmp_path):
+    source, target = Store(tmp_path / "source"), Store(tmp_path / "target")
+    with contextlib.suppress(LabelUnknown):
+        assert copy(source, target, labels) == Copied((), 0, 0, 0, ())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["labels", "history", "failures", "runs"])
+@pytest.mark.parametrize("newer", ["source", "target"])
+def test_a_record_of_a_later_version_is_no_label_and_stops_the_copy(kind, newer):
+    stores = {"source": new_store("memory"), "target": new_store("memory")}
+    evaluated(stores["source"])
+    copy(stores["source"], stores["target"])
+    path = next(path for path in all_files(stores[newer]) if path.startswith(f"{kind}/") and path.endswith(".json"))
+    stores[newer].files.replace(path, [write_record({"unheard": "of"}, schema=SCHEMA + 1)])
+    with pytest.raises(
+        StoreUnavailable, match=f"^store {stores[newer].url}: {path}: a record has schema 2, .*upgrade it"
+    ):
+        copy(stores["source"], stores["target"])
+
+
+def test_what_lies_in_the_trash_of_the_source_is_copied_as_it_is_served():
+    source, target = new_store("memory"), new_store("memory")
+    root = evaluated(source)
+    for path in all_files(source):
+        if path.startswith(("blobs/", "recipes/", "results/")):
+            source.files.move(path, f"trash/{path}")
+    source.look_again()
+    assert copy(source, target).missing == ()
+    assert evaluate(root, store=target, debug=True, keep_failures=True).ok
+    assert verify(target).sound
 
 
 def test_a_label_that_stands_for_something_else_in_the_target_is_refused_before_anything_is_moved():

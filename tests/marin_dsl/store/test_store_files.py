@@ -4,6 +4,7 @@ import concurrent.futures
 import errno
 import os
 import pickle
+import shutil
 import stat
 import sys
 import threading
@@ -387,3 +388,66 @@ def test_a_trial_that_somebody_removes_says_nothing_of_the_server(tmp_path):
     try_writing(files)
     assert files.removed == 1
     assert not any((tmp_path / "runs").iterdir())
+
+
+def test_a_name_that_no_store_gives_is_not_listed(tmp_path):
+    files = Store(tmp_path / "store").files
+    files.create("runs/a", b"")
+    for name in (b"b\\c", b"\xff"):
+        with open(os.fsencode(tmp_path / "store" / "runs") + b"/" + name, "wb"):
+            pass
+    assert files.names("runs") == ["a", "\udcff"]
+
+
+def test_a_file_in_a_folder_of_folders_has_nothing_below_it(tmp_path):
+    files = Store(tmp_path / "store").files
+    files.create("labels/.DS_Store", b"")
+    assert files.names("labels/.DS_Store") == files.names("labels/.DS_Store/deeper") == []
+
+
+def test_a_whole_kind_may_be_on_another_disk_and_other_links_lead_nowhere(tmp_path):
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    files = Store(store).files
+    files.create("runs/a/b", b"run")
+    files.create("labels/a/b", b"label")
+    shutil.move(store / "runs", elsewhere)
+    (store / "runs").symlink_to(elsewhere)
+    (store / "outside").symlink_to("/")
+    (store / "labels" / "above").symlink_to("..")
+    (store / "labels" / "circle").symlink_to("circle")
+    (store / "labels" / "linked").symlink_to(elsewhere / "a" / "b")
+    assert {entry.path for entry in files.entries()} == {"runs/a/b", "labels/a/b", "labels/linked"}
+    assert files.names("labels") == ["a", "linked"]
+    assert files.names("runs") == ["a"]
+
+
+def test_a_pipe_among_the_files_keeps_nobody_waiting(tmp_path):
+    files = Store(tmp_path / "store").files
+    files.create("runs/a", b"")
+    os.mkfifo(tmp_path / "store" / "runs" / "pipe")
+    assert files.read("runs/pipe") == b""
+    assert [entry.path for entry in files.entries()] == ["runs/a"]
+
+
+def test_kinds_on_different_disks_share_no_names_and_move_by_copying(tmp_path, monkeypatch):
+    files = Store(tmp_path / "store").files
+    real = {name: getattr(os, name) for name in ("link", "replace")}
+
+    def across(name):
+        def attempted(source, target, **settings):
+            kinds = [str(place).removeprefix(f"{files.url}/").partition("/")[0] for place in (source, target)]
+            if kinds[0] != kinds[1] and not str(source).startswith("/proc"):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            return real[name](source, target, **settings)
+
+        return attempted
+
+    for name in real:
+        monkeypatch.setattr(module.os, name, across(name))
+    assert files.create("recipes/a", b"one")
+    assert files.create("results/a", b"one", same_as="recipes/a")
+    assert not files.create("results/a", b"one", same_as="recipes/a")
+    assert files.read("results/a") == b"one"
+    assert files.move("results/a", "trash/results/a")
+    assert (files.read("results/a"), files.read("trash/results/a")) == (None, b"one")
+    assert not files.move("results/a", "trash/results/a")

@@ -189,6 +189,50 @@ def test_a_process_that_cannot_start_is_a_failure_that_shows_why(tmp_path, monke
     assert outcome.output == ("no interpreter",)
 
 
+def test_a_working_folder_that_is_gone_is_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+
+    def remove(event):
+        if event["event"] == "started":
+            (tmp_path / "gone").rmdir()
+
+    assert run(isolated("return"), tmp_path, watch=remove).value == 3
+
+
+FORKS = {
+    "fork and return": 0,
+    "fork and exit": 0,
+    "fork and exit with 3": 3,
+    "fork and exit with a text": 1,
+    "fork and raise": 1,
+    "fork in a fork": 0,
+}
+
+
+@pytest.mark.parametrize(("way", "status"), FORKS.items())
+@pytest.mark.parametrize("settings", [{"isolate": True}, {"isolate": False}, {"isolate": False, "timeout": 60}])
+def test_only_the_process_that_was_given_a_call_answers_and_not_one_that_it_forked(tmp_path, way, status, settings):
+    outcomes = evaluate(isolated(way).with_(**settings), plain(1), store=tmp_path / "store", debug=True)
+    with open(tmp_path / "drivers", "a") as file:
+        file.write(f"{os.getpid()}\n")
+    assert [found.value for found in outcomes] == [f"parent of one that ended with {status}", 1]
+    assert (tmp_path / "drivers").read_text() == f"{os.getpid()}\n", "a child went on with what its parent does"
+
+
+def test_what_a_fork_raised_is_shown_by_it(tmp_path):
+    raised, said = (run(isolated(f"fork and {way}"), tmp_path) for way in ("raise", "exit with a text"))
+    assert "ZeroDivisionError: division by zero" in raised_output(tmp_path, "fork and raise")
+    assert "gone wrong" in raised_output(tmp_path, "fork and exit with a text")
+    assert raised.ok
+    assert said.ok
+
+
+def raised_output(tmp_path, way) -> list[str]:
+    store = Store(tmp_path / "store")
+    return store.result(isolated(way).key)["output"]
+
+
 def test_an_operator_of_no_module_travels_by_its_code(tmp_path):
     factor = 7
 

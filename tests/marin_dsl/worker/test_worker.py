@@ -13,6 +13,7 @@ import pytest
 
 from marin_dsl import Failed, File, Store, attempt, context, encodable, evaluate, op, provenance
 from marin_dsl.store import StoreUnavailable
+from marin_dsl.worker.context import Cancelled
 
 
 @pytest.fixture
@@ -21,7 +22,8 @@ def store(tmp_path) -> Store:
 
 
 def run(expression, store, **settings):
-    return evaluate(expression, store=store, debug=True, **settings)
+    roots = expression if isinstance(expression, list) else [expression]
+    return evaluate(*roots, store=store, debug=True, **settings)
 
 
 class Odd(Exception):
@@ -72,6 +74,67 @@ def test_whatever_an_operator_raises_is_its_failure(store, kind, exception, mess
     assert kept == outcome
     assert kept.attempts == 2
     assert run(attempt(raising(kind)), store).value == outcome
+
+
+class Textless(Exception):
+    """Its text ends the process, or interrupts it."""
+
+    def __str__(self) -> str:
+        raise self.args[0]
+
+
+class Noted(Exception):
+    """Its notes are not what they should be."""
+
+    @property
+    def __notes__(self) -> Any:
+        raise RuntimeError("no notes")
+
+
+def noted(notes: Any) -> Exception:
+    error = ValueError("noted")
+    error.__notes__ = notes
+    return error
+
+
+@op(version="1")
+def indescribable(kind: str) -> int:
+    raise {
+        "exit": lambda: Textless(SystemExit(3)),
+        "interrupt": lambda: Textless(KeyboardInterrupt()),
+        "property": lambda: Noted("noted"),
+        "number": lambda: noted(5),
+        "object": lambda: noted(["good", Textless(SystemExit(3))]),
+    }[kind]()
+
+
+@pytest.mark.parametrize("settings", [{}, {"timeout": 60}])
+@pytest.mark.parametrize(
+    ("kind", "message", "notes"),
+    [
+        ("exit", "(its message cannot be shown: SystemExit in __str__)", ()),
+        ("interrupt", "(its message cannot be shown: KeyboardInterrupt in __str__)", ()),
+        ("property", "noted", ()),
+        ("number", "noted", ()),
+        ("object", "noted", ("good", "(it cannot be shown: SystemExit in __str__)")),
+    ],
+)
+def test_an_exception_that_cannot_be_described_is_a_failure_like_any_other(store, settings, kind, message, notes):
+    failed, other = run([indescribable(kind).with_(**settings), inner(1)], store)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.message, failed.notes) == ("raised", message, notes)
+    assert "in indescribable" in failed.traceback
+    assert other.value == 1
+
+
+def test_a_cancellation_of_something_else_is_a_failure_of_the_operator(store):
+    @op(version="1")
+    def elsewhere() -> int:
+        raise Cancelled("another run was cancelled")
+
+    failed, other = run([elsewhere(), inner(1)], store)
+    assert (failed.kind, failed.message) == ("raised", "another run was cancelled")
+    assert other.value == 1
 
 
 @op(version="1")
