@@ -15,6 +15,7 @@ from marin_dsl.lineage import Ancestor, NotRecorded
 from marin_dsl.lineage.failures import Attempt, failed_call
 from marin_dsl.lineage.subject import Subject
 from marin_dsl.store import Store, StoredValue
+from marin_dsl.uncommitted import is_dirty
 
 Status = Literal["ok", "failed", "skipped", "inline", "not evaluated"]
 
@@ -360,7 +361,7 @@ def _computed(store: Store, provenance: Mapping[str, Any]) -> Computed:
         peak_memory=provenance["peak_memory"],
         python=environment.get("python", ""),
         commit=environment.get("commit") or "",
-        dirty=bool(environment.get("patch") or environment.get("untracked")),
+        dirty=is_dirty(environment),
     )
 
 

@@ -14,6 +14,7 @@ from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
 from marin_dsl.store import Store, StoredValue
+from marin_dsl.uncommitted import is_dirty
 
 
 def collect(store: Store, page: Page, key: bytes) -> Evidence:
@@ -163,7 +164,7 @@ def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str]
     if "environment" not in start:
         return {}, {}, "", False
     found = store.get(StoredValue.from_record(start["environment"]))
-    memory, dirty = found.get("memory"), bool(found.get("patch") or found.get("untracked"))
+    memory = found.get("memory")
     facts = {
         "Python": f"{found.get('implementation', '')} {found['python']}".strip(),
         "Platform": found.get("platform", "unknown"),
@@ -173,4 +174,4 @@ def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str]
         "Note": start.get("note", ""),
     }
     shown = {name: text for name, text in facts.items() if text}
-    return shown, found.get("packages", {}), found.get("commit") or "", dirty
+    return shown, found.get("packages", {}), found.get("commit") or "", is_dirty(found)
