@@ -20,10 +20,11 @@ import attrs
 from marin_dsl import labels
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.annotations import Label
+from marin_dsl.lineage.environment import environment_of
 from marin_dsl.lineage.readme import readme
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.planning.explanation import recorded_definitions
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import Store
 from marin_dsl.store.closure import Recorded, closure
 from marin_dsl.store.copy import Copied, copy
 from marin_dsl.store.records import read_record, write_record
@@ -80,7 +81,7 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
     found = {key: met for key, met in closure(store, keys).items() if met is not None}
     _write_code(store, found.values(), folder / "code")
     start = _start(store, keys)
-    environment = _environment(store, start)
+    environment = environment_of(store, start, whole=True)
     _write_environment(environment, folder / "environment")
     listed = {
         "roots": [_root(store, found[key], subject) for key, subject in zip(keys, subjects, strict=True)],
@@ -134,13 +135,6 @@ def _start(store: Store, keys: Iterable[bytes]) -> Mapping[str, Any]:
         if start is not None:
             return start
     return {}
-
-
-def _environment(store: Store, start: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "environment" not in start:
-        return {}
-    found: Mapping[str, Any] = store.get(StoredValue.from_record(start["environment"]))
-    return found
 
 
 def _root(store: Store, found: Recorded, subject: Subject) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from marin_dsl import lineage
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor, taken
+from marin_dsl.lineage.environment import environment_of
 from marin_dsl.lineage.failures import place
 from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import Store
 from marin_dsl.uncommitted import is_dirty
 
 
@@ -161,9 +162,9 @@ def _seconds(store: Store, page: Page, found: Mapping[bytes, Ancestor], key: byt
 
 
 def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str], str, bool]:
-    if "environment" not in start:
+    found = environment_of(store, start)
+    if not found:
         return {}, {}, "", False
-    found = store.get(StoredValue.from_record(start["environment"]))
     memory = found.get("memory")
     facts = {
         "Python": f"{found.get('implementation', '')} {found['python']}".strip(),
