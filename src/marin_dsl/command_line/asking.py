@@ -14,6 +14,7 @@ from marin_dsl.command_line.printing import MARKS, Part, Printer, document
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import tree
 from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, folded, origins, outcomes, uses
+from marin_dsl.lineage.environment import start_of
 from marin_dsl.lineage.failures import Attempt
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.inspection import Input, Inspection, inspect
@@ -169,7 +170,7 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
             break
         if reason.run != run:
             run = reason.run
-            start = store.last(f"runs/{run}/start") or {"started": "", "target": ""}
+            start = {"started": "", "target": "", **start_of(store, run)}
             printer.line(("run ", "bold"), (run, "bold"), f"  {moment(start['started'])}  {start['target']}")
         spared = "; spared if its inputs come out equal" if reason.undecided else ""
         verb = "run " if reason.when == "now" else "ran "

@@ -13,7 +13,7 @@ from marin_dsl.encoding import LeafMissing, Undecodable, decode, format_digest
 from marin_dsl.expression import Expression, walk
 from marin_dsl.expression.recipe import shortened, structure
 from marin_dsl.lineage.difference import Change, alike, difference
-from marin_dsl.lineage.environment import environment_of
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.results import ABSENT, ValueChange, value_changes
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.operator import Operator
@@ -168,7 +168,7 @@ class _Known:
         failure = store.last_failure(call) if call is not None and self.result is None else None
         self.provenance: Mapping[str, Any] = (self.result or failure or {}).get("provenance", {})
         self.run = subject.run or self.provenance.get("run") or self._label_run()
-        self.start: Mapping[str, Any] = (store.last(f"runs/{self.run}/start") if self.run else None) or {}
+        self.start = start_of(store, self.run)
 
     def _label_run(self) -> str | None:
         if self.subject.label is None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from marin_dsl.encoding import LeafMissing, Undecodable, decode
 from marin_dsl.store import Store, StoredValue
+
+_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+")
+
+
+def start_of(store: Store, run: object) -> Mapping[str, Any]:
+    """The record of the start of a run; empty where there is none, or what a record names is the id of none."""
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        return {}
+    return store.last(f"runs/{run}/start") or {}
 
 
 def environment_of(store: Store, start: Mapping[str, Any], *, whole: bool = False) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from marin_dsl import lineage
 from marin_dsl.encoding import LeafMissing, Named, Undecodable, decode, format_digest
 from marin_dsl.expression.recipe import Reference, arguments, facts, short, shortened, title
 from marin_dsl.lineage import Ancestor, NotRecorded
-from marin_dsl.lineage.environment import environment_of
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.failures import Attempt, failed_call
 from marin_dsl.lineage.subject import Subject
 from marin_dsl.store import Store, StoredValue
@@ -344,7 +344,7 @@ def _blob(digest: bytes) -> str:
 
 
 def _computed(store: Store, provenance: Mapping[str, Any]) -> Computed:
-    start = store.last(f"runs/{provenance['run']}/start") or {}
+    start = start_of(store, provenance["run"])
     environment = environment_of(store, start)
     return Computed(
         run=provenance["run"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -13,6 +13,7 @@ from marin_dsl.encoding import format_digest
 from marin_dsl.expression import Expression
 from marin_dsl.expression.recipe import references
 from marin_dsl.lineage import below
+from marin_dsl.lineage.environment import start_of
 from marin_dsl.planning import plan_of
 from marin_dsl.planning.explanation import changed, explain
 from marin_dsl.planning.resolution import Resolution
@@ -79,7 +80,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
 
     Of those that began in the same moment, inputs come first. Those that never ran are left out.
     """
-    starts: dict[str, dict[str, Any]] = {}
+    starts: dict[str, Mapping[str, Any]] = {}
     found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
     recipes = {key: recipe for key, (recipe, _) in below(store, roots)}
@@ -96,7 +97,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
             continue
         run = record["provenance"]["run"]
         if run not in starts:
-            starts[run] = store.last(f"runs/{run}/start") or {}
+            starts[run] = start_of(store, run)
         reason = starts[run].get("reasons", {}).get(format_digest(key), "an equal call of another expression ran")
         started = record["provenance"]["started"]
         found.append((f"{run} {started}", Why(format_digest(key), recipe["title"], "before", reason, run=run)))

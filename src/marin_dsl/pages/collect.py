@@ -9,7 +9,7 @@ from marin_dsl import lineage
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor, taken
-from marin_dsl.lineage.environment import environment_of
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.failures import place
 from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
@@ -32,7 +32,7 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
     found = lineage.ancestors(store, key)
     shown, demanded = taken.shown(found, key), taken.demanded(found, key)
     run = _run(found, key)
-    start = store.last(f"runs/{run}/start") or {}
+    start = start_of(store, run)
     reasons = start.get("reasons", {})
     facts, packages, commit, dirty = _environment(store, start)
     return Evidence(
@@ -65,6 +65,10 @@ def _run(found: Mapping[bytes, Ancestor], key: bytes) -> str:
     return max((record["provenance"]["run"] for record in records), default="")
 
 
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def _folds(ancestor: Ancestor) -> bool:
     """Whether it is drawn as a part of an edge, and has no look of its own."""
     return ancestor.inline and len(ancestor.references) == 1
@@ -87,7 +91,7 @@ def _label(start: Mapping[str, Any], key: bytes) -> str:
 
 
 def _elapsed(store: Store, run: str, start: Mapping[str, Any]) -> float | None:
-    end = store.last(f"runs/{run}/end") if run else None
+    end = store.last(f"runs/{run}/end") if start else None
     return None if end is None else end.get("seconds")
 
 
@@ -107,7 +111,7 @@ def _node(
         reason=_reason(ancestor, reasons.get(key), served),
         seconds=provenance.get("seconds"),
         peak_memory=provenance.get("peak_memory"),
-        flops=ancestor.observation(store, "flops"),
+        flops=_number(ancestor.observation(store, "flops")),
         arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
         depends_on=tuple(dict.fromkeys(map(format_digest, _drawn(ancestor)))),
         continued="" if ancestor.continued is None else format_digest(ancestor.continued),

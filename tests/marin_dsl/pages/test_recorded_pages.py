@@ -6,9 +6,10 @@ import uuid
 import pytest
 from click.testing import CliRunner
 
-from marin_dsl import Store, evaluate, op, provenance, when
+from marin_dsl import Store, context, evaluate, op, provenance, when
 from marin_dsl.command_line import main
 from marin_dsl.lineage.comparison import compare, recorded_value
+from marin_dsl.lineage.inspection import inspect
 from marin_dsl.lineage.subject import subjects
 from marin_dsl.pages import Listing, Page, Prose, Table, render
 from marin_dsl.pages.clusters import cluster
@@ -16,6 +17,9 @@ from marin_dsl.pages.collect import collect
 from marin_dsl.pages.compared import difference_evidence, difference_page
 from marin_dsl.pages.publish import publish_difference, publish_recorded
 from marin_dsl.pages.summary import page_of
+from marin_dsl.store import StoredValue
+from marin_dsl.store.files import place
+from marin_dsl.store.records import write_record
 
 from .test_browser import CONTRAST, PHONE, opened, overflow
 
@@ -283,3 +287,37 @@ def test_a_label_that_is_unknown_is_a_complaint_that_names_those_there_are(store
     done = marin("page", "swep@1.0", "--store", store.url)
     assert done.exit_code == 2
     assert "has no label swep@1.0; there is sweep@1.0" in done.output
+
+
+def test_what_was_made_in_no_run_that_is_recorded_has_a_page_all_the_same(store, tmp_path):
+    root = double(3)
+    evaluate(root, store=store, debug=True)
+    store.files.remove(place("results", root.key, ".json"))
+    (page,) = publish_recorded(subjects(store, root.key.hex()), tmp_path / "lost", store)
+    assert "It has not been evaluated." in page.read_text()
+    evaluate(root, store=store, debug=True)
+    record = store.result(root.key)
+    for run in ("../../elsewhere", "20261201T190942Z-123abcdef"):
+        changed = {**record, "provenance": {**record["provenance"], "run": run}}
+        store.files.replace(place("results", root.key, ".json"), (write_record(changed),))
+        (page,) = publish_recorded(subjects(store, root.key.hex()), tmp_path / "odd", store)
+        assert "It came to 6." in page.read_text()
+        assert inspect(store, subjects(store, root.key.hex())[0]).computed.run == run
+
+
+def test_an_observation_that_is_gone_or_no_number_is_left_out(store):
+    for value in ("many", True, None, float("nan")):
+        evidence = evidence_of(store, observed(value))
+        (node,) = evidence.nodes
+        assert node.flops is None or node.flops != node.flops
+    large = observed("x" * 200_000)
+    evaluate(large, store=store, debug=True)
+    for digest, _ in StoredValue.from_record(store.result(large.key)["observations"]["flops"]).leaves:
+        store.files.remove(place("blobs", digest))
+    assert evidence_of(store, large).nodes[0].flops is None
+
+
+@op(name="tests.observed")
+def observed(value: object) -> int:
+    context().observe("flops", value)
+    return 1
