@@ -79,7 +79,7 @@ def uncommitted(project: Path) -> dict[str, Any]:
     folder = os.fsdecode(prefix).removesuffix("\n")
     commit, found = _line(project, "rev-parse", "--verify", "HEAD"), _Differing()
     _differing(project, folder, "", found)
-    return _told(found, folder, commit, _public(_line(project, "config", "remote.origin.url") or ""), project)
+    return _told(found, folder, commit, without_secrets(_line(project, "config", "remote.origin.url") or ""), project)
 
 
 def is_dirty(environment: Mapping[str, Any]) -> bool:
@@ -122,11 +122,13 @@ def _line(project: Path, *arguments: str) -> str | None:
     return None if found is None else found.decode("utf-8", "replace").strip()
 
 
-def _public(url: str) -> str:
-    """Where a repository came from, without a password or a token in it.
+def without_secrets(url: str) -> str:
+    """A URL without a password or a token in it.
 
-    >>> _public("https://name:word@example.org/team/project.git"), _public("git@example.org:team/project.git")
-    ('https://example.org/team/project.git', 'git@example.org:team/project.git')
+    >>> without_secrets("https://name:word@example.org/team/project.git?token=word")
+    'https://example.org/team/project.git'
+    >>> without_secrets("git@example.org:team/project.git")
+    'git@example.org:team/project.git'
     """
     if "://" not in url:
         return url

@@ -306,6 +306,7 @@ class Evaluation:
             "note": self.note,
             "started": self.started.isoformat(timespec="seconds"),
             "environment": environment.as_record(),
+            "sources": self.store.put(provenance.imported_sources()).as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
             "drift": self.drift.policy,

@@ -79,9 +79,10 @@ def test_what_is_imported_has_the_same_value_lineage_and_page(store, exported, t
 def test_an_export_says_what_it_is_and_how_to_run_it_again(exported):
     readme = (exported / "README.md").read_text()
     for said in (
-        "# a-page@1.0", "> before the move", "marin import . --store records", "marin show a-page@1.0 --store records",
-        "git checkout c0ffee", "git apply environment/uncommitted.patch", "cp -r environment/untracked/. .",
-        "marin run a.py:page --store records", "with Python 3.11.7", "`large.bin`",
+        "# a-page@1.0", "> before the move", "marin import . --store ../records", "with Python 3.11.7",
+        "marin show a-page@1.0 --store ../records", "git clone REPOSITORY ../project",
+        "git -C ../project checkout c0ffee", "git -C ../project apply < environment/uncommitted.patch",
+        "cp -r environment/untracked/. ../project/", "`large.bin`", "marin run a.py:page --store ../records",
     ):  # fmt: skip
         assert said in readme
     assert (exported / "environment" / "packages.txt").read_text() == "attrs==25.1\n"
