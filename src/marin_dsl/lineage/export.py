@@ -186,6 +186,7 @@ def _write_code(store: Store, found: Iterable[Recorded], folder: Path) -> None:
             suffix = f"-{code.removeprefix('sha256:')[:8]}" if len(by_code) > 1 else ""
             operator = met.recipe["operator"]
             head = f"# Operator {operator['name']}, version {operator['version']}, code {code}; as it was recorded.\n"
+            head += "".join(f"# Not seen by the identity of its code: {line}\n" for line in operator.get("unseen", ()))
             parts = (f"\n\n# {title}\n{text}" for title, text in recorded_definitions(store, met.recipe).items())
             (folder / f"{name[:120]}{suffix}.py").write_text(head + "".join(parts), encoding="utf-8")
 

@@ -30,12 +30,14 @@ class Operator:
         version: its version, if it has one.
         code: digest of its code.
         inline: it is a part of the language, and its values are in no store.
+        unseen: what the identity of its code could not see, in short sentences.
     """
 
     name: str
     version: str | None
     code: str | None
     inline: bool
+    unseen: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -227,7 +229,9 @@ def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
         recipe=format_digest(key),
         call=format_digest(call) if call is not None else None,
         label=str(subject.label) if subject.label is not None else root.recipe.get("label"),
-        operator=Operator(name["name"], name.get("version"), name.get("code"), name["inline"]),
+        operator=Operator(
+            name["name"], name.get("version"), name.get("code"), name["inline"], tuple(name.get("unseen", ()))
+        ),
         arguments=tuple(_argument(item, value, inputs) for item, value in arguments(root.recipe).items()),
         facts=tuple(_argument(item, value, inputs) for item, value in facts(root.recipe).items()),
         failed=failed.attempts if failed is not None else (),
