@@ -41,7 +41,9 @@ def environment(project: Path) -> dict[str, Any]:
 def command() -> str:
     """The command line of this process, as a person would type it."""
     script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
-    program = ["python", "-m", script.parent.name] if script.name == "__main__.py" else [script.name]
+    program = [script.name]
+    if script.suffix == ".py":
+        program = ["python", "-m", script.parent.name] if script.name == "__main__.py" else ["python", script.name]
     return shlex.join([*program, *sys.argv[1:]])
 
 

@@ -85,9 +85,9 @@ def _command(start: Mapping[str, Any], sources: Sequence[str]) -> str:
     if start.get("target"):
         targets = (shlex.quote(_among(target, sources)) for target in start["target"].split(" "))
         return f"marin run {' '.join(targets)} --store ../records"
-    script, _, rest = str(start.get("command", "")).partition(" ")
-    if script in sources:
-        return f"MARIN_STORE=../records python {script}{' ' if rest else ''}{rest}"
+    command = str(start.get("command", ""))
+    if command.startswith("python ") and command.split()[1] in sources:
+        return f"MARIN_STORE=../records {command}"
     return "# it was run by a program that is not among them: import from there what you need"
 
 

@@ -321,3 +321,65 @@ def test_an_observation_that_is_gone_or_no_number_is_left_out(store):
 def observed(value: object) -> int:
     context().observe("flops", value)
     return 1
+
+
+@op(name="tests.measured")
+def measured(n: int) -> dict:
+    return {"x" * 300: n, "text": "y" * 70_000, "n": n}
+
+
+def test_very_long_names_are_shortened_and_the_size_is_that_of_the_whole_value(store, tmp_path):
+    for n, version in ((1, "1.0"), (2, "2.0")):
+        evaluate(measured(n).named("measured", version), store=store, debug=True)
+    one, two = (subjects(store, f"measured@{version}")[0] for version in ("1.0", "2.0"))
+    (place,) = publish_recorded([one], tmp_path / "site", store)
+    html = place.read_text()
+    assert "The value is a dict of 3, and takes 68.7 KiB." in html
+    assert f"{'x' * 59}…" in html
+    assert "x" * 80 not in html
+    assert "x" * 90 not in publish_difference(one, two, tmp_path / "site", store).read_text()
+
+
+def test_what_a_value_is_has_its_article(store):
+    evaluate(double(3), store=store, debug=True)
+    assert page_of(store, *_subject_and_value(store, double(3))).answer == "The value is an int, and takes 1 B."
+
+
+def _subject_and_value(store, expression):
+    (subject,) = subjects(store, expression.key.hex())
+    return subject, recorded_value(store, subject)[1]
+
+
+def test_labels_of_any_length_and_spelling_have_files_of_their_own(store, tmp_path):
+    names = ["a.b", "a-b", "a/b", "c" * 200, "/".join(["d" * 60] * 3)]
+    for n, name in enumerate(names):
+        evaluate(double(n).named(name, "1.0" * 60), store=store, debug=True)
+    found = [subjects(store, f"{name}@{'1.0' * 60}")[0] for name in names]
+    places = publish_recorded(found, tmp_path / "site", store)
+    assert len(set(places)) == len(names)
+    for n, written in enumerate(places):
+        assert f"It came to {2 * n}." in written.read_text()
+    assert publish_difference(found[3], found[4], tmp_path / "site", store).is_file()
+
+
+def test_a_page_that_no_target_made_says_nothing_of_one(store, tmp_path):
+    evaluate(double(3), store=store, debug=True)
+    (place,) = publish_recorded(subjects(store, double(3).key.hex()), tmp_path / "site", store)
+    assert "<dt>target</dt>" not in place.read_text()
+    assert re.search(r"<footer>Made on \d{4}-", place.read_text())
+
+
+@op(name="tests.every")
+def every(parts: list) -> int:
+    return len(parts)
+
+
+def test_a_page_of_very_many_nodes_shows_those_without_a_value_and_folds_the_rest(store, tmp_path):
+    parts = [double(n) for n in range(300)] + [double(refuse(1))]
+    evaluate(every(parts).named("many", "1.0"), store=store, debug=True)
+    (place,) = publish_recorded(subjects(store, "many@1.0"), tmp_path / "site", store)
+    html = place.read_text()
+    assert "× 301, 60 shown" in html
+    assert re.search(r'<a href="#[^"]+" class="skipped"><title>double', html)
+    assert "<summary>303 nodes, and what became of each</summary>" in html
+    assert html.count("<tr id=") >= 303
