@@ -24,17 +24,20 @@ from marin_dsl.expression.annotations import Label
 from marin_dsl.external import EXTERNAL
 from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.readme import readme
+from marin_dsl.lineage.shapes import misshapen
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.planning.explanation import recorded_definitions
 from marin_dsl.sources import unpacked
 from marin_dsl.store import Store, StoredValue
-from marin_dsl.store.closure import Recorded, closure
+from marin_dsl.store.closure import Recorded, closure, label_folders
 from marin_dsl.store.copy import Copied, copy
 from marin_dsl.store.records import read_record, write_record
 from marin_dsl.store.verify import verify
 
 Values = Literal["all", "root", "none"]
 LIST = "experiment.json"
+SCHEMA = 1
+"""The version of the folder: what `experiment.json` says, and what else there is."""
 
 
 class ExportRefused(ValueError):
@@ -98,6 +101,7 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
         "roots": [_root(store, found[key], subject) for key, subject in zip(keys, subjects, strict=True)],
         "values": values,
         "labels": known,
+        "schema": SCHEMA,
         "expected": _expected(store, found.values()),
     }
     (folder / "README.md").write_text(
@@ -121,10 +125,28 @@ def import_experiment(folder: Path, store: Store) -> Copied:
     """
     listed = _checked(folder)
     inside = Store(folder / "store")
+    inside.check()
+    for path in listed["files"]:
+        _check_record(folder, path)
+    there = {label for label, _ in label_folders(inside.files)}
+    for label in listed["labels"]:
+        if label not in there:
+            raise ExportRefused(f"{folder}/{LIST} names {label}, which is not in it: ask for the export again")
     damaged = [finding for finding in verify(inside).findings if finding.kind in ("damaged", "stray")]
     if damaged:
         raise ExportRefused(f"{folder}/store/{damaged[0].path}: {damaged[0].message}; ask for the export again")
     return copy(inside, store, listed["labels"], [parse_digest(root["recipe"]) for root in listed["roots"]])
+
+
+def _check_record(folder: Path, path: str) -> None:
+    """Refuse a record that no store writes, whatever digest it carries."""
+    kind, _, place = path.partition("/")
+    if kind != "store" or place.startswith("blobs/") or not place.endswith((".json", ".call", ".next")):
+        return
+    record = read_record((folder / path).read_bytes())
+    wrong = "" if record is None else misshapen(place, record)
+    if wrong:
+        raise ExportRefused(f"{folder}/{path} is a record that no store writes ({wrong}): do not trust it")
 
 
 def _recorded_key(store: Store, subject: Subject) -> bytes:
@@ -289,6 +311,9 @@ def _checked(folder: Path) -> dict[str, Any]:
 
 def _check_shape(folder: Path, listed: Mapping[str, Any]) -> None:
     """Refuse a list that no export writes, whatever digest it carries."""
+    schema = listed.get("schema", 1)
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ExportRefused(f"{folder} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL")
     try:
         for path in listed["files"]:
             if not _inside(path):

@@ -221,11 +221,14 @@ def _labels(
 
 
 def _shown(nodes: list[NodeEvidence]) -> list[NodeEvidence]:
-    """The nodes of one box that have cells: those without a value, and others as far as there is room."""
+    """The nodes of one box that have cells: those without a value first, and then those that ran."""
     if len(nodes) <= MOST:
         return nodes
-    first = sorted(range(len(nodes)), key=lambda place: nodes[place].status not in ("failed", "skipped"))[:MOST]
-    return [nodes[place] for place in sorted(first)]
+
+    def rank(place: int) -> tuple[bool, bool]:
+        return nodes[place].status not in ("failed", "skipped"), nodes[place].served
+
+    return [nodes[place] for place in sorted(sorted(range(len(nodes)), key=rank)[:MOST])]
 
 
 def _links(groups: list[list[NodeEvidence]], folded: _Folded) -> list[Link]:
