@@ -65,6 +65,10 @@ def _known(digest: str) -> Any:
     return value
 
 
+EXTERNAL = frozenset({_current.name, _known.name})
+"""Names of the operators by which data comes in from outside."""
+
+
 def _read(uri: str) -> File | Directory:
     found = fetched(uri, context().scratch / "external")
     context().observe("source", uri)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -12,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from marin_dsl.uncommitted import uncommitted
+from marin_dsl.sources import imported_sources
+from marin_dsl.uncommitted import uncommitted, without_secrets
 
 
 def environment(project: Path) -> dict[str, Any]:
@@ -21,6 +23,7 @@ def environment(project: Path) -> dict[str, Any]:
     Args:
         project: folder whose commit is recorded with what is not committed (see `uncommitted`), if it is under git.
     """
+    packages, elsewhere = _packages()
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -29,7 +32,8 @@ def environment(project: Path) -> dict[str, Any]:
         "cores": os.cpu_count() or 1,
         "memory": _memory(),
         "accelerators": accelerators(),
-        "packages": dict(sorted(_packages().items())),
+        "packages": packages,
+        "elsewhere": elsewhere,
         **uncommitted(project),
     }
 
@@ -37,13 +41,18 @@ def environment(project: Path) -> dict[str, Any]:
 def command() -> str:
     """The command line of this process, as a person would type it."""
     script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path("python")
-    program = ["python", "-m", script.parent.name] if script.name == "__main__.py" else [script.name]
+    program = [script.name]
+    if script.suffix == ".py":
+        program = ["python", "-m", script.parent.name] if script.name == "__main__.py" else ["python", script.name]
     return shlex.join([*program, *sys.argv[1:]])
 
 
-def _packages() -> dict[str, str]:
-    """Versions by distribution; of one that is installed twice the first on the path, which is what is imported."""
-    packages: dict[str, str] = {}
+def _packages() -> tuple[dict[str, str], dict[str, str]]:
+    """Versions by distribution, and where those came from that did not come from an index of packages.
+
+    Of one that is installed twice the first on the path counts, which is what is imported.
+    """
+    packages, elsewhere = dict[str, str](), dict[str, str]()
     for found in importlib.metadata.distributions():
         try:
             text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
@@ -51,9 +60,31 @@ def _packages() -> dict[str, str]:
             continue
         # `found.metadata` parses the whole file as an e-mail, which takes most of the time of a small run.
         head = dict(_FIELD.findall(text.partition("\n\n")[0]))
-        if {"Name", "Version"} <= head.keys():  # else these are the remains of an interrupted installation
-            packages.setdefault(head["Name"], head["Version"])
-    return packages
+        # Else these are the remains of an interrupted installation, or it is there twice.
+        if {"Name", "Version"} <= head.keys() and head["Name"] not in packages:
+            packages[head["Name"]] = head["Version"]
+            origin = _origin(found)
+            if origin is not None:
+                elsewhere[head["Name"]] = origin
+    return dict(sorted(packages.items())), dict(sorted(elsewhere.items()))
+
+
+def _origin(found: importlib.metadata.Distribution) -> str | None:
+    """Where a distribution was installed from, if from no index, as pip writes it: of a repository the URL and commit.
+
+    Source: PEP 610.
+    """
+    try:
+        text = found.read_text("direct_url.json")
+        record = json.loads(text) if text else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("url"), str):
+        return None
+    url, repository = without_secrets(record["url"]), record.get("vcs_info")
+    if isinstance(repository, dict) and {"vcs", "commit_id"} <= repository.keys():
+        return f"{repository['vcs']}+{url}@{repository['commit_id']}"
+    return "a folder of that machine" if url.startswith("file:") else url
 
 
 _FIELD = re.compile(r"^(Name|Version):[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
@@ -107,3 +138,6 @@ def _text(path: Path) -> str:
 def _field(text: str, name: str) -> str:
     found = re.search(rf"^{name}:[ \t]*(.+?)[ \t]*$", text, re.MULTILINE)
     return found[1] if found else ""
+
+
+__all__ = ["accelerators", "command", "environment", "imported_sources"]

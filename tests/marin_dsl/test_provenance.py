@@ -80,7 +80,7 @@ def test_the_patch_does_not_depend_on_how_a_person_likes_to_see_changes(project)
 
 def test_content_that_is_no_text_does_not_stop_a_run(project):
     (project / "a.py").write_bytes(b"x = '\xff'\n")
-    assert "\ufffd" in environment(project)["patch"]
+    assert b"+x = '\xff'\n" in environment(project)["patch"]
 
 
 @pytest.mark.parametrize("state", ["no repository", "no commit", "no folder", "no git"])
@@ -111,6 +111,8 @@ def test_of_a_package_that_is_installed_twice_the_first_on_the_path_counts(tmp_p
 def test_the_command_is_written_as_a_person_would_type_it(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/marin", "page", "a b", "--store=$x"])
     assert command() == "marin page 'a b' '--store=$x'"
+    monkeypatch.setattr(sys, "argv", ["folder/script.py", "4"])
+    assert command() == "python script.py 4"
     monkeypatch.setattr(sys, "argv", [""])
     assert command() == "python"
     monkeypatch.setattr(sys, "argv", [])

@@ -14,6 +14,7 @@ from marin_dsl.command_line.printing import MARKS, Part, Printer, document
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression.display import tree
 from marin_dsl.lineage import Became, Branch, NotRecorded, became, dot, folded, origins, outcomes, uses
+from marin_dsl.lineage.environment import start_of
 from marin_dsl.lineage.failures import Attempt
 from marin_dsl.lineage.history import moment
 from marin_dsl.lineage.inspection import Input, Inspection, inspect
@@ -70,6 +71,7 @@ def _tell(printer: Printer, thing: Inspection) -> None:
         printer.section("skipped because these failed", thing.because)
     printer.section("arguments", printer.pairs([(item.name, item.text) for item in (*thing.arguments, *thing.facts)]))
     printer.section("inputs", _few([_input(item) for item in thing.inputs], 20))
+    printer.section("not seen by the identity of its code", thing.operator.unseen if thing.operator is not None else ())
     printer.section("value", thing.value.lines if thing.value is not None else ())
     printer.section("observations", printer.pairs(list(thing.observations.items())))
     printer.section("last lines of its output", thing.output)
@@ -169,7 +171,7 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
             break
         if reason.run != run:
             run = reason.run
-            start = store.last(f"runs/{run}/start") or {"started": "", "target": ""}
+            start = {"started": "", "target": "", **start_of(store, run)}
             printer.line(("run ", "bold"), (run, "bold"), f"  {moment(start['started'])}  {start['target']}")
         spared = "; spared if its inputs come out equal" if reason.undecided else ""
         verb = "run " if reason.when == "now" else "ran "
@@ -177,6 +179,8 @@ def _tell_reasons(printer: Printer, reasons: list[Why], store: Store, *, asked_n
         printer.line("  ", (verb, "cyan"), reason.title, (f"{because}{spared}", "dim"), cut=True)
         for line in _few(list(reason.changes)):
             printer.line("      ", (line, "yellow"))
+    unseen = dict.fromkeys(sentence for reason in reasons for sentence in reason.unseen)
+    printer.section("not seen by the identity of the code, so that an edit there runs nothing:", _few(list(unseen), 20))
 
 
 @click.command(short_help="what it was made from, or what was made from it")

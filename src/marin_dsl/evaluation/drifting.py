@@ -55,9 +55,9 @@ class Drifting:
             yield from map(announcements.code_drifted, self.code.changed)
 
     @property
-    def served(self) -> bool:
-        """Whether what a label stands for is served instead of a root."""
-        return self.policy == "use-recorded" and bool(self.drifts)
+    def found(self) -> bool:
+        """Whether there is drift, of recipes or of code."""
+        return bool(self.drifts or self.code.changed)
 
     def moves(self, root: Expression[Any], value: bytes) -> bool:
         """Whether the label of a root is to stand for the value that the root came to."""

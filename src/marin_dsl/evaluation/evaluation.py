@@ -87,25 +87,32 @@ class Evaluation:
         self.emit(announcements.planned(self.id, self.resolution, self.planned))
         for event in (*self.drift.events(), *announcements.stand_ins(self.resolution)):
             self.emit(event)
-        missing = bool(self.resolution.ready)
-        if missing:
+        if self.resolution.ready:
             self._run_missing(start)
+            self._record_end()
         else:
             self._note_served()
-        if self.drift.served and not missing:
-            with contextlib.suppress(StoreUnavailable):
-                self._record_start()
-                self._record_end(missing=True)
-        elif missing or not self._recorded():
-            self._record_end(missing)
-        else:
-            self._move_labels()
+            self._record_served()
         counts, outcomes = self.resolution.counts(), self._outcomes()
         self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
-    def _recorded(self) -> bool:
-        """Whether every labelled root was the last one of its label, so that there is nothing to record."""
-        return all(root.label is None or baseline(self.store, root) == root.key for root in self.roots)
+    def _record_served(self) -> None:
+        """Nothing ran; which labels were given or moved, and what was done about drift, is a run all the same."""
+        if not all(map(self._recorded, self.roots)):
+            self._record_start()
+            self._record_end()
+        elif self.drift.found:
+            with contextlib.suppress(StoreUnavailable):  # a store that can only be read still serves
+                self._record_start()
+                self._record_end(remembered=True)
+
+    def _recorded(self, root: Expression[Any]) -> bool:
+        """Whether a root was the last one of its label, if it has one, and leaves that where it is."""
+        if root.label is None:
+            return True
+        digest = self.resolution.nodes[root.key].digest
+        moves = digest is not None and self.drift.moves(root, digest)
+        return baseline(self.store, root) == root.key and not moves
 
     def _note_served(self) -> None:
         """Nothing has to run; of what was served below the recipe of the root, the records are completed."""
@@ -300,6 +307,7 @@ class Evaluation:
             "note": self.note,
             "started": self.started.isoformat(timespec="seconds"),
             "environment": environment.as_record(),
+            "sources": self.store.put(provenance.imported_sources()).as_record(),
             "roots": [_root_record(root) for root in self.roots],
             "keep_failures": self.resolution.keep_failures,
             "drift": self.drift.policy,
@@ -308,18 +316,18 @@ class Evaluation:
         }
         self.store.add(f"runs/{self.id}/start", record)
 
-    def _record_end(self, missing: bool) -> None:
+    def _record_end(self, *, remembered: bool = False) -> None:
+        """Record the end of the run, and what it did to labels; of `remembered` ones nothing is new."""
         self.store.check(writing=True)
         self._move_labels()
-        for root in self.roots:
+        for root in () if remembered else self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
-        if missing:
-            took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
-            counts, outcomes = self.resolution.counts(), self._outcomes()
-            self.store.add(
-                f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
-            )
+        took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+        counts, outcomes = self.resolution.counts(), self._outcomes()
+        self.store.add(
+            f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
+        )
 
     def _outcomes(self) -> dict[str, str]:
         return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}

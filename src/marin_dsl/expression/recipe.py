@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -61,9 +61,24 @@ def _operator_record(operator: Any) -> dict[str, Any]:
             "pinned": operator.pinned,
             "listing": None,
         }
+        if operator.code.opaque:
+            record["unseen"] = unseen(operator.code.opaque)
     else:
         record["inline"] = True
     return record
+
+
+def unseen(opaque: Sequence[str]) -> list[str]:
+    """What the identity of an operator's code could not see, in a few short sentences; of many, how many more.
+
+    >>> unseen([f"f: getattr() number {number}" for number in range(9)])[-2:]
+    ['f: getattr() number 4', 'and 4 more']
+    """
+    told = [shortened(sentence, _SENTENCE) for sentence in opaque[:_SENTENCES]]
+    return told + ([f"and {len(opaque) - _SENTENCES} more"] if len(opaque) > _SENTENCES else [])
+
+
+_SENTENCES, _SENTENCE = 5, 200
 
 
 def references(record: Mapping[str, Any]) -> list[bytes]:

@@ -12,7 +12,8 @@ from marin_dsl.code_identity import diff
 from marin_dsl.encoding import LeafMissing, Undecodable, decode, format_digest
 from marin_dsl.expression import Expression, walk
 from marin_dsl.expression.recipe import shortened, structure
-from marin_dsl.lineage.difference import Change, difference
+from marin_dsl.lineage.difference import Change, alike, difference
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.results import ABSENT, ValueChange, value_changes
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.operator import Operator
@@ -167,7 +168,7 @@ class _Known:
         failure = store.last_failure(call) if call is not None and self.result is None else None
         self.provenance: Mapping[str, Any] = (self.result or failure or {}).get("provenance", {})
         self.run = subject.run or self.provenance.get("run") or self._label_run()
-        self.start: Mapping[str, Any] = (store.last(f"runs/{self.run}/start") if self.run else None) or {}
+        self.start = start_of(store, self.run)
 
     def _label_run(self) -> str | None:
         if self.subject.label is None:
@@ -193,12 +194,7 @@ class _Known:
         return None if self.result is None else StoredValue.from_record(self.result["value"])
 
     def environment(self) -> Mapping[str, Any]:
-        stored = self.start.get("environment")
-        try:
-            found = decode(self.store.manifest(StoredValue.from_record(stored)), lazy=True) if stored else {}
-        except (LeafMissing, Undecodable):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return environment_of(self.store, self.start, whole=True)
 
     def side(self) -> Side:
         stored, recipe = self.stored(), self.recipe(self.key)
@@ -249,7 +245,7 @@ def environment_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
         before, after = _fact(old.get(name)), _fact(new.get(name))
         if before != after:
             yield Fact(name, before, after)
-    if old.get("patch") != new.get("patch"):
+    if not alike(old.get("patch"), new.get("patch")):
         yield Fact("uncommitted changes", _patched(old.get("patch")), _patched(new.get("patch")))
     yield from _members("untracked", _untracked(old), _untracked(new))
     yield from _members("package", old.get("packages", {}), new.get("packages", {}))
@@ -268,7 +264,10 @@ def _untracked(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _patched(patch: Any) -> str:
-    lines = str(patch or "").splitlines()
+    text = patch.decode("utf-8", "replace") if isinstance(patch, bytes) else patch
+    if text is not None and not isinstance(text, str):
+        return "a patch that is gone"  # its blob was large, and is in the store no more
+    lines = (text or "").splitlines()
     files = [line.rpartition(" b/")[2] for line in lines if line.startswith("diff --git ")]
     return shortened(f"{len(lines)} lines in {', '.join(files)}", 80) if lines else "none"
 

@@ -4,6 +4,7 @@ README.md            what it is and how to run it again
 experiment.json      what was exported, and size and digest of every other file
 store/               recipes, calls, values, failures and runs, as in every store
 code/                the source of each operator, as it was recorded
+sources/             the modules of the project that the run had imported, as they were
 environment/         packages, the patch of what was not committed, and untracked files
 """
 
@@ -18,19 +19,25 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl import labels
-from marin_dsl.encoding import format_digest, parse_digest
+from marin_dsl.encoding import LeafMissing, format_digest, parse_digest
 from marin_dsl.expression.annotations import Label
+from marin_dsl.external import EXTERNAL
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.readme import readme
+from marin_dsl.lineage.shapes import misshapen
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.planning.explanation import recorded_definitions
+from marin_dsl.sources import unpacked
 from marin_dsl.store import Store, StoredValue
-from marin_dsl.store.closure import Recorded, closure
+from marin_dsl.store.closure import Recorded, closure, label_folders
 from marin_dsl.store.copy import Copied, copy
 from marin_dsl.store.records import NewerSchema, read_record, write_record
 from marin_dsl.store.verify import verify
 
 Values = Literal["all", "root", "none"]
 LIST = "experiment.json"
+SCHEMA = 1
+"""The version of the folder: what `experiment.json` says, and what else there is."""
 
 
 class ExportRefused(ValueError):
@@ -61,7 +68,8 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
         store: where they are recorded.
         subjects: what is exported; its labels come with it.
         folder: a new folder, or an empty one.
-        values: which results are in it: `all`, those of the `root`s, or `none`; their digests are, in any case.
+        values: which results are in it: `all`, those of the `root`s, or `none`; their digests are, in any case, and
+            so is data that was adopted or read from outside, for it cannot be computed again.
 
     Raises:
         ExportRefused: the folder has files.
@@ -76,19 +84,29 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
     inside = Store(folder / "store")
     inside.check(writing=True)
     roots = set(keys)
-    copied = copy(store, inside, known, keys, valued=lambda key: values == "all" or (values == "root" and key in roots))
+    copied = copy(
+        store,
+        inside,
+        known,
+        keys,
+        valued=lambda key: values == "all" or (values == "root" and key in roots) or _from_outside(store, key),
+    )
     found = {key: met for key, met in closure(store, keys).items() if met is not None}
     _write_code(store, found.values(), folder / "code")
-    start = _start(store, keys)
-    environment = _environment(store, start)
-    _write_environment(environment, folder / "environment")
+    start = _start(store, subjects)
+    environment = environment_of(store, start, whole=True)
+    written = _write_environment(environment, folder / "environment")
+    sources = _write_sources(store, start, folder / "sources")
     listed = {
         "roots": [_root(store, found[key], subject) for key, subject in zip(keys, subjects, strict=True)],
         "values": values,
         "labels": known,
+        "schema": SCHEMA,
         "expected": _expected(store, found.values()),
     }
-    (folder / "README.md").write_text(readme(listed, start, environment, len(found)), encoding="utf-8")
+    (folder / "README.md").write_text(
+        readme(listed, start, environment, len(found), sources, written), encoding="utf-8"
+    )
     files = {path: _described(folder / path) for path in _paths(folder)}
     (folder / LIST).write_bytes(write_record({**listed, "files": files}))
     return Exported(str(folder), len(files) + 1, sum(size for size, _ in files.values()), copied.missing)
@@ -107,10 +125,28 @@ def import_experiment(folder: Path, store: Store) -> Copied:
     """
     listed = _checked(folder)
     inside = Store(folder / "store")
+    inside.check()
+    for path in listed["files"]:
+        _check_record(folder, path)
+    there = {label for label, _ in label_folders(inside.files)}
+    for label in listed["labels"]:
+        if label not in there:
+            raise ExportRefused(f"{folder}/{LIST} names {label}, which is not in it: ask for the export again")
     damaged = [finding for finding in verify(inside).findings if finding.kind in ("damaged", "stray")]
     if damaged:
         raise ExportRefused(f"{folder}/store/{damaged[0].path}: {damaged[0].message}; ask for the export again")
     return copy(inside, store, listed["labels"], [parse_digest(root["recipe"]) for root in listed["roots"]])
+
+
+def _check_record(folder: Path, path: str) -> None:
+    """Refuse a record that no store writes, whatever digest it carries."""
+    kind, _, place = path.partition("/")
+    if kind != "store" or place.startswith("blobs/") or not place.endswith((".json", ".call", ".next")):
+        return
+    record = read_record((folder / path).read_bytes())
+    wrong = "" if record is None else misshapen(place, record)
+    if wrong:
+        raise ExportRefused(f"{folder}/{path} is a record that no store writes ({wrong}): do not trust it")
 
 
 def _recorded_key(store: Store, subject: Subject) -> bytes:
@@ -125,22 +161,25 @@ def _label(text: str) -> Label:
     return labels.check_label(*text.rsplit("@", 1))
 
 
-def _start(store: Store, keys: Iterable[bytes]) -> Mapping[str, Any]:
-    """The record of the run that computed the first of the roots."""
-    for key in keys:
-        call = store.call_of(key)
+def _start(store: Store, subjects: Iterable[Subject]) -> Mapping[str, Any]:
+    """The record of the run that computed the first of the roots, or else of one that gave it its label."""
+    for subject in subjects:
+        assert subject.recipe is not None
+        call = store.call_of(subject.recipe)
         record = None if call is None else store.result(call) or store.last_failure(call)
-        start = None if record is None else store.last(f"runs/{record['provenance']['run']}/start")
-        if start is not None:
-            return start
+        named = labels.log(store, subject.label) if subject.label is not None else []
+        made = [] if record is None else [record["provenance"]["run"]]
+        for run in [*made, *(happened.run for happened in named)]:
+            start = start_of(store, run)
+            if start:
+                return start
     return {}
 
 
-def _environment(store: Store, start: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "environment" not in start:
-        return {}
-    found: Mapping[str, Any] = store.get(StoredValue.from_record(start["environment"]))
-    return found
+def _from_outside(store: Store, key: bytes) -> bool:
+    """Whether an expression is data that was read, which nobody can compute again."""
+    recipe = store.recipe(key)
+    return recipe is not None and recipe["operator"]["name"] in EXTERNAL
 
 
 def _root(store: Store, found: Recorded, subject: Subject) -> dict[str, Any]:
@@ -169,21 +208,58 @@ def _write_code(store: Store, found: Iterable[Recorded], folder: Path) -> None:
             suffix = f"-{code.removeprefix('sha256:')[:8]}" if len(by_code) > 1 else ""
             operator = met.recipe["operator"]
             head = f"# Operator {operator['name']}, version {operator['version']}, code {code}; as it was recorded.\n"
+            head += "".join(f"# Not seen by the identity of its code: {line}\n" for line in operator.get("unseen", ()))
             parts = (f"\n\n# {title}\n{text}" for title, text in recorded_definitions(store, met.recipe).items())
             (folder / f"{name[:120]}{suffix}.py").write_text(head + "".join(parts), encoding="utf-8")
 
 
-def _write_environment(environment: Mapping[str, Any], folder: Path) -> None:
+def _write_sources(store: Store, start: Mapping[str, Any], folder: Path) -> list[str]:
+    """The modules of the project, where they can be imported; their paths."""
+    try:
+        stored = start.get("sources")
+        data = store.get(StoredValue.from_record(stored)) if stored else None
+        found = unpacked(data) if isinstance(data, bytes) else {}
+    except (LeafMissing, ValueError):  # they are gone, or no such thing
+        return []
+    return _written(found, folder)
+
+
+def _written(contents: Mapping[str, bytes], folder: Path) -> list[str]:
+    """Write files below a folder; the names of those that lie below it, wherever that is."""
+    names = [name for name in contents if _inside(name)]
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[name])
+    return names
+
+
+def _write_environment(environment: Mapping[str, Any], folder: Path) -> list[str]:
+    """Packages, the patch, and untracked files; the names of these."""
     folder.mkdir(exist_ok=True)
-    packages = environment.get("packages", {})
-    (folder / "packages.txt").write_text("".join(f"{name}=={version}\n" for name, version in packages.items()))
-    if environment.get("patch"):
-        (folder / "uncommitted.patch").write_text(environment["patch"], encoding="utf-8")
-    for name, content in environment.get("contents", {}).items():
-        if _inside(name):
-            path = folder / "untracked" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+    (folder / "packages.txt").write_text("".join(map(_requirement, *_packages(environment))), encoding="utf-8")
+    patch, contents = environment.get("patch"), environment.get("contents", {})
+    if patch and isinstance(patch, str | bytes):
+        (folder / "uncommitted.patch").write_bytes(patch.encode() if isinstance(patch, str) else patch)
+    return _written({name: data for name, data in contents.items() if isinstance(data, bytes)}, folder / "untracked")
+
+
+def _packages(environment: Mapping[str, Any]) -> tuple[list[str], list[str], list[str | None]]:
+    packages, elsewhere = environment.get("packages", {}), environment.get("elsewhere", {})
+    return list(packages), list(packages.values()), [elsewhere.get(name) for name in packages]
+
+
+def _requirement(name: str, version: str, origin: str | None) -> str:
+    r"""A line for pip; of what no index has, where it came from, or else a remark.
+
+    >>> _requirement("attrs", "25.1", None), _requirement("ours", "1.0", "git+https://example.org/ours@c0ffee")
+    ('attrs==25.1\n', 'ours @ git+https://example.org/ours@c0ffee\n')
+    >>> _requirement("ours", "1.0", "a folder of that machine")
+    '# ours==1.0 was installed from a folder of that machine\n'
+    """
+    if origin is None:
+        return f"{name}=={version}\n"
+    return f"{name} @ {origin}\n" if "://" in origin else f"# {name}=={version} was installed from {origin}\n"
 
 
 def _inside(path: str) -> bool:
@@ -237,6 +313,9 @@ def _checked(folder: Path) -> dict[str, Any]:
 
 def _check_shape(folder: Path, listed: Mapping[str, Any]) -> None:
     """Refuse a list that no export writes, whatever digest it carries."""
+    schema = listed.get("schema", 1)
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ExportRefused(f"{folder} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL")
     try:
         for path in listed["files"]:
             if not _inside(path):

@@ -19,7 +19,7 @@ SILENT = 15 * 60.0
 
 @attrs.frozen
 class Run:
-    """One evaluation that had something to run.
+    """One evaluation that had something to run, that gave or moved a label, or that met drift.
 
     Attributes:
         run: its id, which begins with the time of its start (UTC).

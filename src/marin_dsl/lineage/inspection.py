@@ -12,9 +12,11 @@ from marin_dsl import lineage
 from marin_dsl.encoding import LeafMissing, Named, Undecodable, decode, format_digest
 from marin_dsl.expression.recipe import Reference, arguments, facts, short, shortened, title
 from marin_dsl.lineage import Ancestor, NotRecorded
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.failures import Attempt, failed_call
 from marin_dsl.lineage.subject import Subject
 from marin_dsl.store import Store, StoredValue
+from marin_dsl.uncommitted import is_dirty
 
 Status = Literal["ok", "failed", "skipped", "inline", "not evaluated"]
 
@@ -28,12 +30,14 @@ class Operator:
         version: its version, if it has one.
         code: digest of its code.
         inline: it is a part of the language, and its values are in no store.
+        unseen: what the identity of its code could not see, in short sentences.
     """
 
     name: str
     version: str | None
     code: str | None
     inline: bool
+    unseen: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -225,7 +229,9 @@ def _of_expression(store: Store, subject: Subject, key: bytes) -> Inspection:
         recipe=format_digest(key),
         call=format_digest(call) if call is not None else None,
         label=str(subject.label) if subject.label is not None else root.recipe.get("label"),
-        operator=Operator(name["name"], name.get("version"), name.get("code"), name["inline"]),
+        operator=Operator(
+            name["name"], name.get("version"), name.get("code"), name["inline"], tuple(name.get("unseen", ()))
+        ),
         arguments=tuple(_argument(item, value, inputs) for item, value in arguments(root.recipe).items()),
         facts=tuple(_argument(item, value, inputs) for item, value in facts(root.recipe).items()),
         failed=failed.attempts if failed is not None else (),
@@ -342,11 +348,8 @@ def _blob(digest: bytes) -> str:
 
 
 def _computed(store: Store, provenance: Mapping[str, Any]) -> Computed:
-    start = store.last(f"runs/{provenance['run']}/start") or {}
-    environment: Any = {}
-    if "environment" in start:
-        found = _decoded(store, StoredValue.from_record(start["environment"]))
-        environment = found if isinstance(found, dict) else {}
+    start = start_of(store, provenance["run"])
+    environment = environment_of(store, start)
     return Computed(
         run=provenance["run"],
         target=start.get("target", ""),
@@ -360,7 +363,7 @@ def _computed(store: Store, provenance: Mapping[str, Any]) -> Computed:
         peak_memory=provenance["peak_memory"],
         python=environment.get("python", ""),
         commit=environment.get("commit") or "",
-        dirty=bool(environment.get("patch") or environment.get("untracked")),
+        dirty=is_dirty(environment),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from marin_dsl.encoding import Named
+from marin_dsl.encoding import LeafMissing, Named, Undecodable
 from marin_dsl.expression.inline import INLINE, Choice, InlineFunction
 from marin_dsl.expression.recipe import Reference, arguments, references
 from marin_dsl.outcome import Failed
@@ -58,9 +58,12 @@ class Ancestor:
         return _with(references(self.recipe), self.continued)
 
     def observation(self, store: Store, name: str) -> Any:
-        """What its operator observed under a name, or None."""
+        """What its operator observed under a name; None where it did not, or where that is gone."""
         seen = (self.result or {}).get("observations", {}).get(name)
-        return None if seen is None else store.get(StoredValue.from_record(seen))
+        try:
+            return None if seen is None else store.get(StoredValue.from_record(seen))
+        except (LeafMissing, Undecodable):
+            return None
 
 
 def _with(keys: list[bytes], continued: bytes | None) -> list[bytes]:

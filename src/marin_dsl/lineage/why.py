@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -11,8 +11,9 @@ import attrs
 from marin_dsl import labels
 from marin_dsl.encoding import format_digest
 from marin_dsl.expression import Expression
-from marin_dsl.expression.recipe import references
+from marin_dsl.expression.recipe import references, structure
 from marin_dsl.lineage import below
+from marin_dsl.lineage.environment import start_of
 from marin_dsl.planning import plan_of
 from marin_dsl.planning.explanation import changed, explain
 from marin_dsl.planning.resolution import Resolution
@@ -31,6 +32,7 @@ class Why:
         changes: what is different since the last run of the label, each as `path old → new`.
         undecided: it is spared if its inputs come out equal.
         run: id of the run that ran it, if it ran before.
+        unseen: what the identity of its operator's code cannot see: a change of that runs nothing.
     """
 
     recipe: str
@@ -40,6 +42,7 @@ class Why:
     changes: tuple[str, ...] = ()
     undecided: bool = False
     run: str = ""
+    unseen: tuple[str, ...] = ()
 
 
 def why_now(roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: bool = False) -> list[Why]:
@@ -69,9 +72,14 @@ def why_now(roots: tuple[Expression[Any], ...], store: Store, *, keep_failures: 
             planned.reasons.get(key, "not evaluated before"),
             tuple(dict.fromkeys(changes.get(key, ()))),
             undecided,
+            unseen=_unseen(structure(resolution.nodes[key].expression)),
         )
         for key, title, undecided in planned.runs
     ]
+
+
+def _unseen(recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(recipe["operator"].get("unseen", ()))
 
 
 def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
@@ -79,7 +87,7 @@ def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
 
     Of those that began in the same moment, inputs come first. Those that never ran are left out.
     """
-    starts: dict[str, dict[str, Any]] = {}
+    starts: dict[str, Mapping[str, Any]] = {}
     found: list[tuple[str, Why]] = []
     roots = {key: recipe for key in keys if (recipe := store.recipe(key)) is not None}
     recipes = {key: recipe for key, (recipe, _) in below(store, roots)}
@@ -96,8 +104,13 @@ def why_before(keys: Iterable[bytes], store: Store) -> list[Why]:
             continue
         run = record["provenance"]["run"]
         if run not in starts:
-            starts[run] = store.last(f"runs/{run}/start") or {}
+            starts[run] = start_of(store, run)
         reason = starts[run].get("reasons", {}).get(format_digest(key), "an equal call of another expression ran")
         started = record["provenance"]["started"]
-        found.append((f"{run} {started}", Why(format_digest(key), recipe["title"], "before", reason, run=run)))
+        found.append(
+            (
+                f"{run} {started}",
+                Why(format_digest(key), recipe["title"], "before", reason, run=run, unseen=_unseen(recipe)),
+            )
+        )
     return [reason for _, reason in sorted(found, key=lambda each: each[0])]

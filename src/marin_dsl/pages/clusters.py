@@ -1,8 +1,8 @@
 """From nodes of an expression to the boxes that are drawn: alike nodes side by side share one box.
 
-A sweep of nine runs is one box with nine cells. Inline nodes with a single argument (a projection, an attempt) are
-folded into their edge. What is left is a graph that a reader can take in, and every node that ran still has its own
-cell.
+A sweep of nine runs is one box with nine cells; of very many, those that failed or were skipped have cells, and others
+as far as there is room. Inline nodes with a single argument (a projection, an attempt) are folded into their edge. What
+is left is a graph that a reader can take in.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import attrs
 from marin_dsl.pages.evidence import NodeEvidence
 
 COLLAPSE_FROM = 4
+MOST = 60
+"""Cells of one box; of more nodes the rest is counted, and is in the table."""
 SHORT = 14
 
 
@@ -37,17 +39,24 @@ class Cluster:
     """Nodes drawn as one box: one node, or at least `COLLAPSE_FROM` of one operator at one depth.
 
     Attributes:
-        cells: its nodes, in the order of the evidence.
+        cells: its nodes, in the order of the evidence; of more than `MOST` those without a value first.
         depth: longest path from a node that depends on nothing.
+        count: how many nodes it stands for.
     """
 
     cells: tuple[Cell, ...]
     depth: int
+    count: int
 
     @property
     def single(self) -> bool:
         """Whether the box holds one node only."""
-        return len(self.cells) == 1
+        return self.count == 1
+
+    @property
+    def counted(self) -> str:
+        """How many nodes it stands for, and how many have cells if that are fewer."""
+        return f"× {self.count:,}" + (f", {len(self.cells)} shown" if self.count > len(self.cells) else "")
 
     @property
     def name(self) -> str:
@@ -211,9 +220,20 @@ def _labels(
     return labels if len(set(labels.values())) == len(nodes) else {node.key: node.title for node in nodes}
 
 
-def _links(boxes: list[Cluster], folded: _Folded) -> list[Link]:
-    box_of = {cell.node.key: index for index, box in enumerate(boxes) for cell in box.cells}
-    status = {cell.node.key: cell.node.status for box in boxes for cell in box.cells}
+def _shown(nodes: list[NodeEvidence]) -> list[NodeEvidence]:
+    """The nodes of one box that have cells: those without a value first, and then those that ran."""
+    if len(nodes) <= MOST:
+        return nodes
+
+    def rank(place: int) -> tuple[bool, bool]:
+        return nodes[place].status not in ("failed", "skipped"), nodes[place].served
+
+    return [nodes[place] for place in sorted(sorted(range(len(nodes)), key=rank)[:MOST])]
+
+
+def _links(groups: list[list[NodeEvidence]], folded: _Folded) -> list[Link]:
+    box_of = {node.key: index for index, nodes in enumerate(groups) for node in nodes}
+    status = {node.key: node.status for nodes in groups for node in nodes}
     edges: dict[tuple[int, int], list[tuple[str, str]]] = defaultdict(list)
     for key, reads in folded.dependencies.items():
         for read in reads:
@@ -238,10 +258,13 @@ def cluster(nodes: tuple[NodeEvidence, ...], root: str) -> Clusters:
     folded = _fold(ordered, root)
     dependencies = folded.dependencies
     boxes: list[Cluster] = []
+    groups: list[list[NodeEvidence]] = []
     labels: dict[str, str] = {}
     for depth, keys in _grouped(dependencies, by_key):
         members = [by_key[key] for key in keys]
         here = _labels(members, dependencies, labels)
         labels.update(here if len(members) > 1 else {})
-        boxes.append(Cluster(tuple(Cell(node, here[node.key]) for node in members), depth))
-    return Clusters(tuple(boxes), tuple(_links(boxes, folded)), len(nodes) - len(dependencies))
+        cells = tuple(Cell(node, here[node.key]) for node in _shown(members))
+        boxes.append(Cluster(cells, depth, len(members)))
+        groups.append(members)
+    return Clusters(tuple(boxes), tuple(_links(groups, folded)), len(nodes) - len(dependencies))

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from marin_dsl import lineage
-from marin_dsl.encoding import LeafMissing, format_digest, parse_digest
+from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.recipe import arguments, short
 from marin_dsl.lineage import Ancestor, taken
+from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.failures import place
 from marin_dsl.lineage.inspection import called
 from marin_dsl.pages.content import Curves, Page
 from marin_dsl.pages.evidence import ErrorEvidence, Evidence, NodeEvidence
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import Store
+from marin_dsl.uncommitted import is_dirty
 
 
 def collect(store: Store, page: Page, key: bytes) -> Evidence:
@@ -30,7 +32,7 @@ def collect(store: Store, page: Page, key: bytes) -> Evidence:
     found = lineage.ancestors(store, key)
     shown, demanded = taken.shown(found, key), taken.demanded(found, key)
     run = _run(found, key)
-    start = (store.last(f"runs/{run}/start") if run else None) or {}
+    start = start_of(store, run)
     reasons = start.get("reasons", {})
     facts, packages, commit, dirty = _environment(store, start)
     return Evidence(
@@ -63,6 +65,10 @@ def _run(found: Mapping[bytes, Ancestor], key: bytes) -> str:
     return max((record["provenance"]["run"] for record in records), default="")
 
 
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def _folds(ancestor: Ancestor) -> bool:
     """Whether it is drawn as a part of an edge, and has no look of its own."""
     return ancestor.inline and len(ancestor.references) == 1
@@ -85,7 +91,7 @@ def _label(start: Mapping[str, Any], key: bytes) -> str:
 
 
 def _elapsed(store: Store, run: str, start: Mapping[str, Any]) -> float | None:
-    end = store.last(f"runs/{run}/end") if run else None
+    end = store.last(f"runs/{run}/end") if start else None
     return None if end is None else end.get("seconds")
 
 
@@ -105,7 +111,7 @@ def _node(
         reason=_reason(ancestor, reasons.get(key), served),
         seconds=provenance.get("seconds"),
         peak_memory=provenance.get("peak_memory"),
-        flops=ancestor.observation(store, "flops"),
+        flops=_number(ancestor.observation(store, "flops")),
         arguments=tuple((name, short(value, 120)) for name, value in arguments(ancestor.recipe).items()),
         depends_on=tuple(dict.fromkeys(map(format_digest, _drawn(ancestor)))),
         continued="" if ancestor.continued is None else format_digest(ancestor.continued),
@@ -160,13 +166,10 @@ def _seconds(store: Store, page: Page, found: Mapping[bytes, Ancestor], key: byt
 
 
 def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str], str, bool]:
-    if "environment" not in start:
+    found = environment_of(store, start)
+    if not found:
         return {}, {}, "", False
-    try:
-        found = store.get(StoredValue.from_record(start["environment"]))
-    except LeafMissing:
-        return {}, {}, "", False
-    memory, dirty = found.get("memory"), bool(found.get("patch") or found.get("untracked"))
+    memory = found.get("memory")
     facts = {
         "Python": f"{found.get('implementation', '')} {found['python']}".strip(),
         "Platform": found.get("platform", "unknown"),
@@ -176,4 +179,4 @@ def _environment(store: Store, start: Mapping[str, Any]) -> tuple[dict[str, str]
         "Note": start.get("note", ""),
     }
     shown = {name: text for name, text in facts.items() if text}
-    return shown, found.get("packages", {}), found.get("commit") or "", dirty
+    return shown, found.get("packages", {}), found.get("commit") or "", is_dirty(found)

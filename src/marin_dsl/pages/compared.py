@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from marin_dsl.expression.recipe import shortened
 from marin_dsl.lineage.comparison import Comparison, Side
 from marin_dsl.lineage.difference import leaves, reasons
 from marin_dsl.lineage.history import moment
@@ -56,7 +57,8 @@ def _answer(found: Comparison, changed: list[str]) -> str:
     if numbers:
         most = max(numbers, key=lambda change: abs(change.relative or 0.0))
         old, new = _values(most)
-        said.append(f"The largest relative change is that of `{most.path or 'the value'}`: {old} → {new}.")
+        place = shortened(most.path, 80) or "the value"
+        said.append(f"The largest relative change is that of `{place}`: {old} → {new}.")
     return " ".join(filter(None, [*said, found.unread]))
 
 
@@ -89,7 +91,7 @@ def _numbers(result: tuple[ValueChange, ...]) -> Table:
     columns = (Column("place"), Column("before"), Column("after"), Column("change"), Column("relative", unit="%"))
     rows = [
         (
-            change.path or "(the whole)",
+            shortened(change.path, 80) or "(the whole)",
             *_values(change),
             "" if change.absolute is None else f"{change.absolute:+.6g}",
             "" if change.relative is None else f"{100 * change.relative:+.3g}",

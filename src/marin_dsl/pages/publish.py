@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,7 +69,9 @@ def publish_recorded(subjects: Sequence[Subject], site: Path, store: Store) -> l
         page = page_of(store, subject, stored)
         evidence = collect(store, page, key)
         named = str(subject.label) if subject.label is not None else evidence.label
-        slug = _plain(named.lower()) or f"{_plain(page.title.lower())[:40]}-{key.hex()[:8]}".strip("-")
+        slug = _fitting(_plain(named.lower()) or f"{_plain(page.title.lower())[:40]}-{key.hex()[:8]}".strip("-"))
+        if slug in rendered and rendered[slug][1].root != evidence.root:
+            slug = f"{slug}-{key.hex()[:8]}"  # a.b and a-b are two labels
         rendered[slug] = (page, attrs.evolve(evidence, label=named))
     write_site(rendered, site)
     return [(site / f"{slug}.html").absolute() for slug in rendered]
@@ -84,7 +87,7 @@ def publish_difference(old: Subject, new: Subject, site: Path, store: Store) -> 
     found = compare(store, old, new)
     page = difference_page(found)
     evidence = difference_evidence(found, collect(store, page, key))
-    slug = _plain(f"{old.name}-and-{new.name}".lower()) or "difference"
+    slug = _fitting(_plain(f"{old.name}-and-{new.name}".lower()) or "difference")
     write_site({slug: (page, evidence)}, site)
     return (site / f"{slug}.html").absolute()
 
@@ -98,7 +101,17 @@ def _free(slug: str, expression: Expression[Any], taken: Mapping[str, Any]) -> s
 
 def _slug(expression: Expression[Any], page: Page) -> str:
     name = expression.label.name if expression.label else page.title.lower()
-    return _plain(name) or "page"
+    return _fitting(_plain(name) or "page")
+
+
+def _fitting(slug: str) -> str:
+    """A name for a file that every file system takes; of a long one the beginning, and a digest that tells it apart."""
+    if len(slug) <= _LONGEST:
+        return slug
+    return f"{slug[:_LONGEST].strip('-')}-{hashlib.sha256(slug.encode()).hexdigest()[:8]}"
+
+
+_LONGEST = 120
 
 
 def _plain(text: str) -> str:

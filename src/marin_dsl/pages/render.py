@@ -43,7 +43,7 @@ def _told(link: Any, drawing: graph.Drawing) -> str:
     if link.count == 1:
         return f"{target.name} {verb} {source.name}"
     each = "each its own" if link.pairwise else f"{link.count} edges"
-    return f"{target.name} (× {len(target.cells)}) {verb} {source.name} (× {len(source.cells)}), {each}"
+    return f"{target.name} (× {target.count}) {verb} {source.name} (× {source.count}), {each}"
 
 
 def _dotted(name: str) -> Markup:

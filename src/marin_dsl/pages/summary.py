@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from marin_dsl.encoding import LeafMissing, Named, Undecodable, decode
-from marin_dsl.expression.recipe import short
+from marin_dsl.expression.recipe import short, shortened
 from marin_dsl.lineage.inspection import Inspection, inspect
 from marin_dsl.lineage.subject import Subject
 from marin_dsl.pages.content import Cell, Column, Listing, Missing, Page, Section, Table
@@ -59,13 +59,15 @@ def _about(thing: Inspection, stored: StoredValue | None, value: Any) -> Page:
     return Page(
         title=thing.label or thing.title,
         question=f"What did {thing.title} come to, and how?",
-        answer="" if stored is None else f"The value is {_kind(value)} of {memory(_size(stored))}.",
+        answer="" if stored is None else f"The value is {_kind(value)}, and takes {memory(_size(thing, stored))}.",
         verdict=verdicts.get(thing.status, came) if stored is None else came,
         sections=tuple(_sections(thing, value)),
     )
 
 
-def _size(stored: StoredValue) -> int:
+def _size(thing: Inspection, stored: StoredValue) -> int:
+    if thing.value is not None:
+        return thing.value.size
     return len(stored.inline or b"") + sum(size for _, size in stored.leaves)
 
 
@@ -75,10 +77,19 @@ def _said(value: Any) -> str:
 
 def _kind(value: Any) -> str:
     if isinstance(value, Named):
-        return f"a {value.name.rpartition(':')[2]}"
+        return _one(value.name.rpartition(":")[2])
     if isinstance(value, list | tuple | dict | str | bytes):
-        return f"a {type(value).__name__} of {len(value):,}"
-    return f"a {type(value).__name__}" if value is not None else "a value"
+        return f"{_one(type(value).__name__)} of {len(value):,}"
+    return _one(type(value).__name__) if value is not None else "not shown here"
+
+
+def _one(name: str) -> str:
+    """A name with its article.
+
+    >>> _one("int"), _one("float")
+    ('an int', 'a float')
+    """
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def _sections(thing: Inspection, value: Any) -> Iterator[Section]:
@@ -108,12 +119,12 @@ def _table(value: Any) -> Table | None:
     fields = _fields(value)
     if not fields or not all(isinstance(name, str) for name in fields):
         return None
-    shown = [(name, short(item, 160)) for name, item in list(fields.items())[:_ROWS]]
+    shown = [(shortened(name, 60), short(item, 160)) for name, item in list(fields.items())[:_ROWS]]
     return Table("The value", _counted(len(fields)), (Column("name"), Column("value")), shown)
 
 
 def _rows_table(rows: Any, names: list[str]) -> Table:
-    columns = (Column("no."), *(Column(name, digits=4) for name in names))
+    columns = (Column("no."), *(Column(shortened(name, 40), digits=4) for name in names))
     absent = Missing("not in this one", "absent")
     cells = []
     for number, row in enumerate(rows[:_ROWS]):

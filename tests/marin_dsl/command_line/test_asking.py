@@ -11,6 +11,7 @@ import pytest
 
 from marin_dsl.lineage import inspection
 from marin_dsl.worker import worker
+from tests.marin_dsl.command_line.conftest import forgotten
 from tests.marin_dsl.command_line.project import MODULE, document, marin, told, write_module
 
 
@@ -225,3 +226,75 @@ def test_a_call_without_an_expression_has_no_lineage(evaluated):
     done = marin("lineage", call)
     assert done.exit_code == 2
     assert "is no expression, so its lineage is not known" in done.stderr
+
+
+UNSEEN = """
+    from marin_dsl import op
+    import table
+
+    @op
+    def look_up(name: str) -> int:
+        return getattr(table, name)()
+
+    @op
+    def plain(n: int) -> int:
+        return n + 1
+
+    @op(version="1")
+    def versioned(n: int) -> int:
+        return eval("n + 1")
+
+    found = plain(look_up("one"))
+    twice = versioned(found)
+"""
+SENTENCES = [
+    "unseen.look_up: getattr() with a name computed while running: what it reaches is not seen",
+    "the module table is used as a value: every definition in it counts, its submodules do not",
+]
+
+
+@pytest.fixture
+def unseen(project):
+    (project / "table.py").write_text("def one():\n    return 1\n")
+    write_module("unseen", UNSEEN)
+    with forgotten("unseen", "table"):
+        yield project
+
+
+def test_what_the_identity_of_the_code_cannot_see_is_shown_with_the_call(unseen):
+    assert marin("run", "unseen:twice", "--debug").exit_code == 0
+    (unseen / "unseen.py").unlink()  # the records say it, long after
+    recipes = {node["title"]: node["recipe"] for node in _lineage_nodes(_latest_root())}
+    looked = recipes["look_up(name='one')"]
+    lines = told("show", looked)
+    start = lines.index("not seen by the identity of its code") + 1
+    assert [line.strip() for line in lines[start : start + 2]] == SENTENCES
+    (thing,) = document("show", looked)["things"]
+    assert thing["operator"]["unseen"] == SENTENCES
+    plain = next(key for title, key in recipes.items() if title.startswith("plain("))
+    assert not [line for line in told("show", plain) if "not seen" in line]
+    (thing,) = document("show", plain)["things"]
+    assert thing["operator"]["unseen"] == []
+
+
+def test_why_says_once_of_each_operator_what_the_identity_of_its_code_cannot_see(unseen):
+    for _ in ("it would run", "it ran"):
+        lines = told("why", "unseen:twice")
+        start = lines.index("not seen by the identity of the code, so that an edit there runs nothing:")
+        assert [line.strip() for line in lines[start + 1 :]] == [
+            *SENTENCES,
+            "unseen.versioned: eval() reaches code by text or name; what it reaches is not seen",
+        ]
+        reasons = {reason["title"].partition("(")[0]: reason for reason in document("why", "unseen:twice")["reasons"]}
+        assert reasons["look_up"]["unseen"] == SENTENCES
+        assert reasons["plain"]["unseen"] == []
+        assert "not seen by" not in "\n".join(told("why", "unseen:twice", "plain("))
+        assert marin("run", "unseen:twice", "--debug").exit_code == 0
+
+
+def _latest_root():
+    return document("log")["runs"][0]["roots"][0]["recipe"]
+
+
+def _lineage_nodes(root):
+    return document("lineage", root)["lineages"][0]["nodes"]

@@ -11,6 +11,8 @@ from marin_dsl.evaluation import evaluation
 from marin_dsl.expression.annotations import Label
 from marin_dsl.labels import DriftRefused, current, entries, move
 from marin_dsl.lineage.history import runs
+from marin_dsl.store.files import place
+from marin_dsl.store.records import write_record
 
 CALLS: list[object] = []
 
@@ -179,3 +181,38 @@ def test_whoever_accepts_is_obeyed_though_somebody_else_moved_the_label(store, m
     assert [entry.recipe for entry in entries(store, Label("model", "1.0"))] == [
         experiment(rate).key for rate in (0.1, 0.9, 0.2)
     ]
+
+
+@pytest.mark.parametrize("policy", ["advise", "accept", "use-recorded"])
+def test_what_was_done_about_drift_is_in_a_run_though_nothing_ran(store, policy):
+    run(experiment(0.1), store=store)
+    run(train(corpus("a"), 0.2), store=store)  # so that all is there already
+    before = [found.run for found in runs(store)]
+    run(experiment(0.2), store=store, drift=policy, note="a decision")
+    latest = next(runs(store))
+    assert latest.run not in before
+    assert (latest.drift, latest.ran, latest.note, latest.state) == (policy, 0, "a decision", "ok")
+    accepted = entries(store, Label("model", "1.0"))[1:]
+    assert [entry.run for entry in accepted] == ([latest.run] if policy == "accept" else [])
+
+
+def test_what_was_done_about_drift_of_code_is_in_a_run_though_nothing_ran(store, monkeypatch):
+    root = experiment(0.1)
+    run(root, store=store)
+    record = store.result(store.call_of(root.key))
+    changed = {**record, "operator": {**record["operator"], "code": "sha256:" + "0" * 64}}
+    store.files.replace(place("results", store.call_of(root.key), ".json"), (write_record(changed),))
+    store.put_call(root.key, store.call_of(root.key), made_by=bytes(32))
+    run(experiment(0.1), store=store, drift="accept")
+    latest = next(runs(store))
+    assert (latest.drift, latest.ran) == ("accept", 0)
+
+
+def test_a_label_names_no_run_of_which_nothing_is_recorded(store):
+    run(train(corpus("a"), 0.1), store=store)
+    run(experiment(0.1), store=store, note="named later")  # nothing runs, and a label is given
+    (entry,) = entries(store, Label("model", "1.0"))
+    assert next(runs(store)).run == entry.run
+    assert next(runs(store)).note == "named later"
+    run(experiment(0.1), store=store)
+    assert len(list(runs(store))) == 2  # nothing ran, and there was nothing to record

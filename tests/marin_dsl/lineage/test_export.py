@@ -1,19 +1,21 @@
 """An experiment given away as a folder, and taken in: the same value, lineage and page; or a clear refusal."""
 
 import hashlib
-import json
 import os
 import uuid
 
 import pytest
+from click.testing import CliRunner
 
 from marin_dsl import Store, attempt, evaluate, op, plan, provenance, when
+from marin_dsl.command_line import main
 from marin_dsl.encoding import parse_digest
 from marin_dsl.lineage import every, origins, outcomes
 from marin_dsl.lineage.export import ExportRefused, export, import_experiment
 from marin_dsl.lineage.subject import Subject, SubjectMissing, subjects
 from marin_dsl.pages import Page, Prose, render
 from marin_dsl.pages.collect import collect
+from marin_dsl.store import StoreUnavailable
 from marin_dsl.store.copy import LabelDiverged
 from marin_dsl.store.records import read_record, write_record
 from marin_dsl.store.verify import verify
@@ -79,9 +81,10 @@ def test_what_is_imported_has_the_same_value_lineage_and_page(store, exported, t
 def test_an_export_says_what_it_is_and_how_to_run_it_again(exported):
     readme = (exported / "README.md").read_text()
     for said in (
-        "# a-page@1.0", "> before the move", "marin import . --store records", "marin show a-page@1.0 --store records",
-        "git checkout c0ffee", "git apply environment/uncommitted.patch", "cp -r environment/untracked/. .",
-        "marin run a.py:page --store records", "with Python 3.11.7", "`large.bin`",
+        "# a-page@1.0", "> before the move", "marin import . --store ../records", "with Python 3.11.7",
+        "marin show a-page@1.0 --store ../records", "git clone REPOSITORY ../project",
+        "git -C ../project checkout c0ffee", "git -C ../project apply < environment/uncommitted.patch",
+        "cp -r environment/untracked/. ../project/", "`large.bin`", "marin run a.py:page --store ../records",
     ):  # fmt: skip
         assert said in readme
     assert (exported / "environment" / "packages.txt").read_text() == "attrs==25.1\n"
@@ -181,6 +184,11 @@ HOSTILE = {
         "is no list of an export",
     ),
     "a list of another shape": (lambda f: relisted(f, lambda r: r.update(files=3)), "is no list of an export"),
+    "a later version": (lambda f: relisted(f, lambda r: r.update(schema=2)), "has schema 2, and this version reads up"),
+    "a label that is not there": (
+        lambda f: relisted(f, lambda r: r.update(labels=["b@1.0"])),
+        "names b@1.0, which is not",
+    ),
     "a root without a key": (lambda f: relisted(f, lambda r: r.update(roots=[{}])), "is no list of an export"),
 }
 
@@ -213,6 +221,62 @@ def test_a_record_that_names_a_run_outside_the_store_reaches_nothing_outside(exp
     path = result.relative_to(exported).as_posix()
     relisted(exported, lambda found: found["files"].update({path: described(result)}))
     other = tmp_path / "deep" / "other"
-    import_experiment(exported, Store(other))
-    assert {path.name for path in (tmp_path / "deep").iterdir()} == {"other"}
-    assert json.loads((other / "format.json").read_bytes())["schema"] >= 1
+    with pytest.raises(ExportRefused, match=r"is a record that no store writes \(its `provenance` is no such thing\)"):
+        import_experiment(exported, Store(other))
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_store_of_a_later_version_is_refused(exported, tmp_path):
+    path = exported / "store" / "format.json"
+    path.write_text('{"schema": 999}')
+    relisted(exported, lambda record: record["files"].update({"store/format.json": described(path)}))
+    with pytest.raises(StoreUnavailable, match="has schema 999, and this version reads up to 1; upgrade"):
+        import_experiment(exported, Store(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+WRONG = (None, 3, "x", [{}], {}, {"digest": "sha256:zz", "inline": None, "leaves": []})
+ASKED = (
+    ("show", "a-page@1.0"), ("why", "a-page@1.0"), ("lineage", "a-page@1.0", "--json"), ("label", "log", "a-page@1.0"),
+    ("log",), ("failures", "--traceback"), ("label", "list"), ("page", "a-page@1.0", "--site", "site"),
+)  # fmt: skip
+
+
+def records_of_each_kind(folder):
+    """The first record of each kind in the store of an export, and each of its fields."""
+    found = {}
+    for path in sorted((folder / "store").rglob("*.*")):
+        record = read_record(path.read_bytes()) if path.is_file() and path.parent.name != "blobs" else None
+        place = path.relative_to(folder / "store").parts
+        if record is not None:
+            kind = place[2] if place[0] == "runs" else path.suffix
+            found.setdefault((place[0], kind, *sorted(record)), (path, record))
+    return [(path, record, name) for path, record in found.values() for name in record]
+
+
+def test_records_that_no_store_writes_are_refused_or_harm_nobody(exported, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = 0
+    for number, (path, record, name) in enumerate(records_of_each_kind(exported)):
+        intact, listed = path.read_bytes(), (exported / "experiment.json").read_bytes()
+        place = path.relative_to(exported).as_posix()
+        for turn, value in enumerate(WRONG):
+            changed = {key: item for key, item in record.items() if key != name}
+            path.write_bytes(write_record(changed if value is None else changed | {name: value}))
+            relisted(exported, lambda found, place=place, path=path: found["files"].update({place: described(path)}))
+            target = tmp_path / f"{number}-{turn}"
+            try:
+                import_experiment(exported, Store(target))
+            except ExportRefused as refusal:
+                message = str(refusal)
+            else:
+                for words in ASKED:
+                    done = CliRunner().invoke(main, [*words, "--store", str(target)])
+                    assert isinstance(done.exception, SystemExit | None), (place, name, value, words, done.exception)
+                continue
+            assert place in message
+            assert not target.exists()
+            refused += 1
+        path.write_bytes(intact)
+        (exported / "experiment.json").write_bytes(listed)
+    assert refused > 150

@@ -11,7 +11,8 @@ from marin_dsl.encoding import Named, decode, encode
 from marin_dsl.lineage.comparison import compare, environment_changes, paired
 from marin_dsl.lineage.results import value_changes
 from marin_dsl.lineage.subject import SubjectMissing, subjects
-from marin_dsl.store import Store
+from marin_dsl.store import Store, StoredValue
+from marin_dsl.store.files import place
 from marin_dsl.testing import values
 
 
@@ -180,3 +181,23 @@ def plainly(value):
 def test_values_differ_in_some_place_exactly_when_their_encodings_do(one, other):
     assert bool(list(value_changes(plainly(one), plainly(other)))) == (encode(one) != encode(other))
     assert list(value_changes(plainly(one), plainly(one))) == []
+
+
+@pytest.mark.parametrize("data", ["+x\n" * 40_000, b"\xff\n+x\n" * 40_000])
+def test_large_patches_are_compared_by_their_bytes_and_told_by_their_files(store, monkeypatch, data):
+    head = "diff --git a/x.py b/x.py\n"
+    found = {"python": "3.11", "patch": head + data if isinstance(data, str) else head.encode() + data}
+    for number, environment in enumerate((found, found | {"python": "3.12"}, {"python": "3.11", "patch": ""})):
+        monkeypatch.setattr(provenance, "environment", lambda project, environment=environment: environment)
+        evaluate(experiment(number / 2).named("large", f"{number}.0"), store=store, debug=True)
+    one, same, none = (subjects(store, f"large@{number}.0")[0] for number in range(3))
+    assert [fact.name for fact in compare(store, one, same).environment] == ["python"]
+    (fact,) = compare(store, one, none).environment
+    assert (fact.name, fact.new) == ("uncommitted changes", "none")
+    assert fact.old.endswith("lines in x.py")
+    start = store.last(f"runs/{compare(store, one, none).old.run}/start")
+    for digest, _ in StoredValue.from_record(start["environment"]).leaves:
+        store.files.remove(place("blobs", digest))
+    assert [(fact.name, fact.old) for fact in compare(store, one, none).environment] == [
+        ("uncommitted changes", "a patch that is gone")
+    ]

@@ -6,9 +6,10 @@ import uuid
 import pytest
 from click.testing import CliRunner
 
-from marin_dsl import Store, evaluate, op, provenance, when
+from marin_dsl import Store, context, evaluate, op, provenance, when
 from marin_dsl.command_line import main
 from marin_dsl.lineage.comparison import compare, recorded_value
+from marin_dsl.lineage.inspection import inspect
 from marin_dsl.lineage.subject import subjects
 from marin_dsl.pages import Listing, Page, Prose, Table, render
 from marin_dsl.pages.clusters import cluster
@@ -16,6 +17,9 @@ from marin_dsl.pages.collect import collect
 from marin_dsl.pages.compared import difference_evidence, difference_page
 from marin_dsl.pages.publish import publish_difference, publish_recorded
 from marin_dsl.pages.summary import page_of
+from marin_dsl.store import StoredValue
+from marin_dsl.store.files import place
+from marin_dsl.store.records import write_record
 
 from .test_browser import CONTRAST, PHONE, opened, overflow
 
@@ -283,3 +287,99 @@ def test_a_label_that_is_unknown_is_a_complaint_that_names_those_there_are(store
     done = marin("page", "swep@1.0", "--store", store.url)
     assert done.exit_code == 2
     assert "has no label swep@1.0; there is sweep@1.0" in done.output
+
+
+def test_what_was_made_in_no_run_that_is_recorded_has_a_page_all_the_same(store, tmp_path):
+    root = double(3)
+    evaluate(root, store=store, debug=True)
+    store.files.remove(place("results", root.key, ".json"))
+    (page,) = publish_recorded(subjects(store, root.key.hex()), tmp_path / "lost", store)
+    assert "It has not been evaluated." in page.read_text()
+    evaluate(root, store=store, debug=True)
+    record = store.result(root.key)
+    for run in ("../../elsewhere", "20261201T190942Z-123abcdef"):
+        changed = {**record, "provenance": {**record["provenance"], "run": run}}
+        store.files.replace(place("results", root.key, ".json"), (write_record(changed),))
+        (page,) = publish_recorded(subjects(store, root.key.hex()), tmp_path / "odd", store)
+        assert "It came to 6." in page.read_text()
+        assert inspect(store, subjects(store, root.key.hex())[0]).computed.run == run
+
+
+def test_an_observation_that_is_gone_or_no_number_is_left_out(store):
+    for value in ("many", True, None, float("nan")):
+        evidence = evidence_of(store, observed(value))
+        (node,) = evidence.nodes
+        assert node.flops is None or node.flops != node.flops
+    large = observed("x" * 200_000)
+    evaluate(large, store=store, debug=True)
+    for digest, _ in StoredValue.from_record(store.result(large.key)["observations"]["flops"]).leaves:
+        store.files.remove(place("blobs", digest))
+    assert evidence_of(store, large).nodes[0].flops is None
+
+
+@op(name="tests.observed")
+def observed(value: object) -> int:
+    context().observe("flops", value)
+    return 1
+
+
+@op(name="tests.measured")
+def measured(n: int) -> dict:
+    return {"x" * 300: n, "text": "y" * 70_000, "n": n}
+
+
+def test_very_long_names_are_shortened_and_the_size_is_that_of_the_whole_value(store, tmp_path):
+    for n, version in ((1, "1.0"), (2, "2.0")):
+        evaluate(measured(n).named("measured", version), store=store, debug=True)
+    one, two = (subjects(store, f"measured@{version}")[0] for version in ("1.0", "2.0"))
+    (place,) = publish_recorded([one], tmp_path / "site", store)
+    html = place.read_text()
+    assert "The value is a dict of 3, and takes 68.7 KiB." in html
+    assert f"{'x' * 59}…" in html
+    assert "x" * 80 not in html
+    assert "x" * 90 not in publish_difference(one, two, tmp_path / "site", store).read_text()
+
+
+def test_what_a_value_is_has_its_article(store):
+    evaluate(double(3), store=store, debug=True)
+    assert page_of(store, *_subject_and_value(store, double(3))).answer == "The value is an int, and takes 1 B."
+
+
+def _subject_and_value(store, expression):
+    (subject,) = subjects(store, expression.key.hex())
+    return subject, recorded_value(store, subject)[1]
+
+
+def test_labels_of_any_length_and_spelling_have_files_of_their_own(store, tmp_path):
+    names = ["a.b", "a-b", "a/b", "c" * 200, "/".join(["d" * 60] * 3)]
+    for n, name in enumerate(names):
+        evaluate(double(n).named(name, "1.0" * 60), store=store, debug=True)
+    found = [subjects(store, f"{name}@{'1.0' * 60}")[0] for name in names]
+    places = publish_recorded(found, tmp_path / "site", store)
+    assert len(set(places)) == len(names)
+    for n, written in enumerate(places):
+        assert f"It came to {2 * n}." in written.read_text()
+    assert publish_difference(found[3], found[4], tmp_path / "site", store).is_file()
+
+
+def test_a_page_that_no_target_made_says_nothing_of_one(store, tmp_path):
+    evaluate(double(3), store=store, debug=True)
+    (place,) = publish_recorded(subjects(store, double(3).key.hex()), tmp_path / "site", store)
+    assert "<dt>target</dt>" not in place.read_text()
+    assert re.search(r"<footer>Made on \d{4}-", place.read_text())
+
+
+@op(name="tests.every")
+def every(parts: list) -> int:
+    return len(parts)
+
+
+def test_a_page_of_very_many_nodes_shows_those_without_a_value_and_folds_the_rest(store, tmp_path):
+    parts = [double(n) for n in range(300)] + [double(refuse(1))]
+    evaluate(every(parts).named("many", "1.0"), store=store, debug=True)
+    (place,) = publish_recorded(subjects(store, "many@1.0"), tmp_path / "site", store)
+    html = place.read_text()
+    assert "× 301, 60 shown" in html
+    assert re.search(r'<a href="#[^"]+" class="skipped"><title>double', html)
+    assert "<summary>303 nodes, and what became of each</summary>" in html
+    assert html.count("<tr id=") >= 303
