@@ -10,6 +10,7 @@ from marin_models.scaling import (
     fit_loss_surface,
     fit_power_law,
 )
+from marin_models.scaling.estimates import resampled
 
 SURFACE = LossSurface(1.7, 400.0, 0.34, 600.0, 0.29)
 COMPUTE = np.geomspace(1e18, 1e21, 7)
@@ -159,6 +160,14 @@ def test_parameters_and_tokens_that_act_together_are_told():
     assert any("do not act apart" in text for text in fit.warnings)
 
 
+def test_what_could_have_been_observed_scatters_around_the_fit_as_wide_as_the_residuals():
+    fitted, residuals = np.linspace(1, 2, 40), np.tile([0.01, -0.03], 20)
+    drawn = np.array(list(resampled(fitted, fitted + residuals, 2, resamples=4000, seed=0))) - fitted
+    expected = np.sqrt(np.mean(residuals**2) * 40 / 38 * 38 / 36)  # 38 degrees of freedom: Student's variance
+    assert drawn.std() == pytest.approx(expected, rel=0.03)
+    assert abs(drawn.mean()) < 0.001
+
+
 def test_a_variant_that_needs_half_the_compute_is_twice_as_fast():
     base, variant = PowerLaw(95.0, -0.094, 1.6), PowerLaw(95.0 * 2**-0.094, -0.094, 1.6)
     fits = [
@@ -169,6 +178,8 @@ def test_a_variant_that_needs_half_the_compute_is_twice_as_fast():
     assert found.low <= 2 <= found.high
     assert found.value == pytest.approx(2, rel=0.1)
     assert effective_speedup(*fits, 1e20, throughput=0.5).value == pytest.approx(found.value / 2)
+    slower = effective_speedup(*fits, 1e20, throughput=1e-6)
+    assert slower.warnings == found.warnings, "a slower variant needs no more of the base's compute"
     assert any(text.startswith("variant: compute 1e+25") for text in effective_speedup(*fits, 1e25).warnings)
     with pytest.raises(ValueError, match=r"throughput must be a finite number above 0, not 0\.0"):
         effective_speedup(*fits, 1e20, throughput=0.0)

@@ -72,6 +72,14 @@ def fibonacci(n: int):
 # ---- when
 
 
+def test_what_makes_a_choice_remembers_the_line_that_it_was_written_in():
+    one = at_least(1, [same(1)])
+    assert one.origin[0] == __file__
+    assert when(same(1), 2, 3).origin == (__file__, one.origin[1] + 2)
+    assert same(1).recover(2).origin == (__file__, one.origin[1] + 3)
+    assert same.map(same([1])).origin == (__file__, one.origin[1] + 4)
+
+
 def test_only_the_branch_that_is_taken_runs(tmp_path):
     ran = Ran()
     assert run(when(same(1) > 0, square(3), boom()), tmp_path, watch=ran).value == 9
