@@ -135,6 +135,19 @@ def test_quantiles_of_a_histogram_lie_inside_of_its_bins(share):
     np.testing.assert_allclose(found, 1 - share, atol=5e-3)
 
 
+@pytest.mark.parametrize("bins", [2, 5, 16, 33])
+@pytest.mark.parametrize("share", [0.02, 0.25, 0.97])
+def test_the_bin_that_is_searched_for_is_the_one_of_a_histogram_that_is_built(bins, share):
+    values = np.random.default_rng(bins).exponential(size=997).astype(np.float32)
+    counts, edges = np.histogram(values, bins)
+    above = np.append(np.cumsum(counts[::-1])[::-1], 0)  # at or above each edge
+    place = np.flatnonzero(above >= share * len(values))[-1]
+    inside = (above[place] - share * len(values)) / counts[place]
+    wanted = edges[place] + (edges[place + 1] - edges[place]) * inside
+    (found,) = upper_quantiles(jnp.asarray(values[:, None]), None, share, bins=bins)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
 def test_what_is_pending_comes_into_force_with_the_next_step():
     first, second = jnp.ones((2, 4)), 2 * jnp.ones((2, 4))
     state = initial_balancing(2, 4)

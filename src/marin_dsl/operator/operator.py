@@ -95,7 +95,7 @@ class Operator(Generic[P, R]):
         self.impure = impure
         self.annotations = Annotations(dict(resources or {}), **policy)
         functools.update_wrapper(self, function)
-        PACKAGES.add(function.__module__.partition(".")[0])
+        PACKAGES.add((function.__module__ or "").partition(".")[0])
 
     if not MYPY:
         # Editors show the first; the second is there because only the plugin can say "or an expression of one".
