@@ -7,7 +7,6 @@ digest alone, and stands in memory: it goes along with the expression that it is
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -37,6 +36,13 @@ Named = tuple[str, bytes]
 """Place and code of a function: two of one code can have two places, and then are two values."""
 
 
+@attrs.frozen(eq=False)
+class _Held:
+    """A function; not every one can be referred to weakly."""
+
+    function: Any
+
+
 class Functions(Mapping[Named, Any]):
     """Functions that go along with an expression; unpickling makes them known where they arrive.
 
@@ -48,13 +54,11 @@ class Functions(Mapping[Named, Any]):
     __slots__ = ("_held", "seen")
 
     def __init__(self, held: Mapping[Named, Any], seen: tuple[object, ...] = ()) -> None:
-        self._held, self.seen = dict(held), seen
-        for named, function in self._held.items():
-            with contextlib.suppress(TypeError):  # what cannot be referred to weakly is imported where it is needed
-                _KNOWN[named] = function
+        self._held = {named: _known(named, function) for named, function in held.items()}
+        self.seen = seen
 
     def __getitem__(self, named: Named) -> Any:
-        return self._held[named]
+        return self._held[named].function
 
     def __iter__(self) -> Iterator[Named]:
         return iter(self._held)
@@ -63,7 +67,7 @@ class Functions(Mapping[Named, Any]):
         return len(self._held)
 
     def __reduce__(self) -> Any:
-        return Functions, (self._held,)
+        return Functions, (dict(self),)
 
 
 NO_FUNCTIONS = Functions({})
@@ -77,8 +81,14 @@ class MeaningOf(Protocol):
         ...
 
 
-_KNOWN: weakref.WeakValueDictionary[Named, Any] = weakref.WeakValueDictionary()
+_KNOWN: weakref.WeakValueDictionary[Named, _Held] = weakref.WeakValueDictionary()
 """Functions in memory: who refers to one by what it is holds it (see `Functions`)."""
+
+
+def _known(named: Named, function: Any) -> _Held:
+    return _KNOWN.setdefault(named, _Held(function))
+
+
 _meaning_of: MeaningOf = lambda value: None  # noqa: E731  (encoding comes before code: who knows of code says it)
 
 
@@ -106,7 +116,7 @@ def function_meant(place: str, code: bytes | None) -> Any:
     """
     known = _KNOWN.get((place, code)) if code is not None else None
     if known is not None:
-        return known
+        return known.function
     if not place:
         raise LookupError(
             "it holds a function that cannot be imported, which is kept in no store; build the expression again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import sys
 import types
 import weakref
@@ -14,7 +15,10 @@ from marin_dsl.encoding.functions import Meaning
 from marin_dsl.encoding.places import importable, module_path
 from marin_dsl.operator.operator import PACKAGES, Operator
 
-_WITH_CODE = (types.FunctionType, types.MethodType, functools.partial, type)
+_WITH_CODE = (
+    types.FunctionType, types.MethodType, types.BuiltinMethodType, types.MethodWrapperType, functools.partial, type,
+    operator.attrgetter, operator.itemgetter, operator.methodcaller,
+)  # fmt: skip
 _IMPORTABLE: weakref.WeakKeyDictionary[Any, CodeIdentity] = weakref.WeakKeyDictionary()
 _IN_MEMORY: weakref.WeakKeyDictionary[Any, weakref.ref[CodeIdentity]] = weakref.WeakKeyDictionary()
 """An identity holds what it was read from, its function too: only who uses a function holds the identity of it."""
@@ -30,7 +34,7 @@ def meaning_of(value: Any) -> Meaning | None:
         return Meaning(place, value.identity)
     if place and not is_of_project(value, PACKAGES):
         return Meaning(place, None)
-    if place or isinstance(value, _WITH_CODE):
+    if place or isinstance(value, _WITH_CODE) or callable(getattr(value, "__wrapped__", None)):
         code = _code_of(value, place)
         return Meaning(place, code.digest, code)
     return None

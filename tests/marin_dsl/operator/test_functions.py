@@ -118,6 +118,10 @@ IN_MEMORY = {
     "method": (lambda: Times(5).of, lambda: Times(6).of, 10, 12),
     "method of a class": (lambda: Times.one, lambda: Times.same, 2, 2),
     "function of an operator": (lambda: double.function, lambda: triple, 4, 6),
+    "getter": (lambda: operator.attrgetter("real"), lambda: operator.attrgetter("imag"), 2, 0),
+    "method that is built in": (lambda: [5, 6, 7].__getitem__, lambda: [5, 6, 8].__getitem__, 7, 8),
+    "wrapper": (lambda: functools.lru_cache(_scaled(2)), lambda: functools.lru_cache(_scaled(3)), 4, 6),
+    "compiled": (lambda: jax.jit(_scaled(2)), lambda: jax.jit(_scaled(3)), 4, 6),
     "local class": (lambda: _local_class(1), lambda: _local_class(2), None, None),
     "local operator": (lambda: _local_operator(1), lambda: _local_operator(2), None, None),
 }
@@ -155,12 +159,19 @@ def test_it_is_called_with_what_is_given(tmp_path, kind):
 
 def test_processes_receive_functions_too(tmp_path):
     store = Store(tmp_path)
-    calls = [apply(case[0](), double(1)) for case in IN_MEMORY.values() if case[2] is not None]
+    travelling = [case for kind, case in IN_MEMORY.items() if case[2] is not None and kind != "wrapper"]
+    calls = [apply(case[0](), double(1)) for case in travelling]
     calls += [apply(f, double(1)) for f in (triple, np.negative, compiled)]
-    expected = [case[2] for case in IN_MEMORY.values() if case[2] is not None] + [6, -2, 3]
+    expected = [*(case[2] for case in travelling), 6, -2, 3]
     isolated = apply(_scaled(9), double(1)).with_(isolate=True)
     outcomes = evaluate(*calls, isolated, going_on(5), store=store, workers=2)
     assert [int(outcome.value) for outcome in outcomes] == [*expected, 18, 50]
+
+
+def test_one_that_cannot_travel_says_so(tmp_path):
+    outcome = evaluate(apply(functools.lru_cache(_scaled(2)), 1), store=Store(tmp_path), workers=1)
+    assert isinstance(outcome, Failed)
+    assert "apply cannot be sent to another process" in outcome.message
 
 
 def test_they_are_parts_of_arguments_and_of_grids(tmp_path):
