@@ -113,11 +113,12 @@ class Evaluation:
             self._note_decided(unless_known=True)
 
     def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
-        self._record_start()
-        self.log.begin()
-        self._note_decided()
-        executor = start(self.emit)
+        executor: Executor | None = None
         try:
+            self._record_start()
+            self.log.begin()
+            self._note_decided()
+            executor = start(self.emit)
             self.emit({"event": "started", "place": executor.place, "dashboard": getattr(executor, "dashboard", "")})
             self._drive(executor)
         except KeyboardInterrupt as interrupt:
@@ -126,10 +127,12 @@ class Evaluation:
                     self.store.files.create(f"runs/{self.id}/cancelled", b"")
                 self.emit({"event": "interrupted"})
             finally:  # whoever watches may interrupt again
-                executor.close(grace=5.0)
+                if executor is not None:  # workers may still have been starting
+                    executor.close(grace=5.0)
             raise Interrupted(str(interrupt)) from None
         except BaseException:
-            executor.close(grace=1.0)
+            if executor is not None:
+                executor.close(grace=1.0)
             raise
         finally:
             with contextlib.suppress(StoreUnavailable):

@@ -29,6 +29,7 @@ from marin_dsl import (
     plan,
     provenance,
 )
+from marin_dsl.evaluation import Interrupted
 from marin_dsl.labels import LabelConflict
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import worker
@@ -463,3 +464,18 @@ def test_results_that_took_a_while_are_on_the_disk_before_they_are_told(store, m
     monkeypatch.setattr(worker, "LASTING", 0.0)
     run(corpus("b"), store=store)
     assert synced == [False, True]
+
+
+def test_an_interrupt_while_the_workers_start_is_told_and_recorded(tmp_path, monkeypatch):
+    def interrupted(*given, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["marin_dsl.evaluation.evaluate"], "Cluster", interrupted)
+    seen = []
+    with pytest.raises(Interrupted):
+        evaluate(double(np.arange(3)), store=tmp_path, watch=lambda event: seen.append(event["event"]))
+    assert seen == ["planned", "interrupted"]
+    store = Store(tmp_path)
+    (run,) = store.files.names("runs")
+    assert store.files.size(f"runs/{run}/cancelled") == 0
+    assert store.recipe(double(np.arange(3)).key) is not None, "what was to be done is recorded"

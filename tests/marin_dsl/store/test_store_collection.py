@@ -1,5 +1,6 @@
 """Garbage collection of stores of every kind: what is kept and why, what goes, and what comes back."""
 
+import errno
 import os
 import shutil
 import time
@@ -377,3 +378,21 @@ def test_a_kind_that_was_moved_to_another_disk_is_marked_and_swept_like_the_othe
     after = collect(store, grace=0)
     assert {entry.path for entry in after.swept} == {entry.path for entry in before.swept}
     assert after.kept.keys() == before.kept.keys()
+
+
+def test_a_full_disk_can_be_collected(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    run(store, 1)
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("marin_dsl.store.local.os.write", full)
+    assert collected(store).swept
+    assert not [entry for entry in store.files.entries() if entry.path.startswith("blobs/")]
+
+
+def test_where_there_is_no_store_none_is_made(tmp_path):
+    found = collect(Store(tmp_path / "absent"), dry=False)
+    assert (found.swept, found.emptied, found.restored, found.kept) == ((), (), (), {})
+    assert list(tmp_path.iterdir()) == []
