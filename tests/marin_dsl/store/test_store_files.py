@@ -448,3 +448,16 @@ def test_a_link_that_leads_nowhere_in_the_place_of_a_store_is_said_to_be_one(tmp
         f"store {tmp_path}/link: cannot write format.json: {tmp_path}/link is a link that leads nowhere "
         f"({tmp_path}/absent/store): make what it leads to, or {CHOOSE}"
     )
+
+
+def test_a_folder_that_is_removed_just_before_a_file_gets_its_name_is_made_again(local, monkeypatch):
+    link, folders = module._link, iter([local.files.root / "blobs" / "ab"])
+
+    def collected_before(source, place):
+        for folder in folders:
+            folder.rmdir()
+        return link(source, place)
+
+    monkeypatch.setattr(module, "_link", collected_before)
+    assert local.files.create("blobs/ab/cd", b"one")
+    assert local.files.read("blobs/ab/cd") == b"one"
