@@ -396,3 +396,12 @@ def test_where_there_is_no_store_none_is_made(tmp_path):
     found = collect(Store(tmp_path / "absent"), dry=False)
     assert (found.swept, found.emptied, found.restored, found.kept) == ((), (), (), {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_go_to_the_trash_before_the_blobs_that_they_name(tmp_path):
+    store = Store(tmp_path / "store")
+    run(store, 1, -1)
+    swept = [entry.path.partition("/")[0] for entry in sweep(store).swept]
+    assert {"results", "recipes", "failures", "runs", "blobs"} <= set(swept)
+    assert swept[-swept.count("blobs") :] == ["blobs"] * swept.count("blobs")
+    assert swept.index("results") < swept.index("recipes"), "a result is served by its recipe"
