@@ -405,3 +405,28 @@ def test_records_go_to_the_trash_before_the_blobs_that_they_name(tmp_path):
     assert {"results", "recipes", "failures", "runs", "blobs"} <= set(swept)
     assert swept[-swept.count("blobs") :] == ["blobs"] * swept.count("blobs")
     assert swept.index("results") < swept.index("recipes"), "a result is served by its recipe"
+
+
+def test_what_was_written_anew_does_not_stay_in_the_trash_as_well(local):
+    run(local, 1, label="wanted")
+    old = []
+    for path in [path for path in paths(local) if path.startswith(("blobs/", "results/"))]:
+        old.append(f"trash/{path}")
+        local.files.replace(old[-1], [local.files.read(path)])
+    age(local, 30 * DAY, "trash")
+    done = collect(local, dry=False)
+    assert ({entry.path for entry in done.emptied}, done.restored) == (set(old), ())
+    assert ran(local, experiment(1))[1] == 0
+
+
+@pytest.mark.parametrize("end", ["end/000001.json", "cancelled"])
+def test_a_run_that_has_ended_or_was_interrupted_holds_nothing_back(local, end):
+    run(local, 1)
+    age(local, 30 * DAY, *KINDS)
+    local.add("runs/over/start", {"run": "over", "roots": [], "environment": None})
+    age(local, 40 * DAY, "runs/over")
+    assert collect(local).swept
+    acquire(local.files, bytes(32), attrs.evolve(Owner.here("over")))
+    assert not collect(local).swept, "it is at work, and began before all that is there"
+    local.files.create(f"runs/over/{end}", b"{}")
+    assert collect(local).swept
