@@ -245,8 +245,9 @@ class Evaluation:
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
             return
-        if node.volatile and not node.impure:
-            node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
+        if (node.volatile and not node.impure) or node.went_on_over_failure:
+            # What it went on with is made anew, or tried again, in each run, and may come to something else then.
+            node.call = volatile_key(node.call, self.resolution.run)
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()
         visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})
