@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_dsl import Store, evaluate, provenance
 from marin_dsl.encoding import format_digest
-from marin_dsl.evaluation import event_log
+from marin_dsl.evaluation import event_log, events
 from marin_dsl.evaluation.events import event_of
 from marin_dsl.evaluation.state import State, replay
 from tests.marin_dsl.programs import Step, build, programs
@@ -100,3 +102,21 @@ def test_damage_to_a_log_is_passed_over(program, data):
         log[round(data.draw(SHARE) * (len(log) - 1))] = data.draw(st.integers(0, 255))
     found = replay(bytes(log).splitlines())
     assert len(found.settled) <= len(whole.settled) + 5
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=3,
+)
+FIELDS = sorted({field.name for kind in events._TYPES.values() for field in attrs.fields(kind)})
+LINES = st.fixed_dictionaries({"event": st.sampled_from([*events._TYPES, None]) | ANYTHING}).flatmap(
+    lambda event: st.dictionaries(st.sampled_from(FIELDS), ANYTHING).map(lambda rest: {**rest, **event})
+)
+
+
+@given(st.lists(LINES | ANYTHING, max_size=5))
+def test_lines_that_no_run_writes_are_passed_over_or_read_but_never_in_the_way(lines):
+    found = replay(json.dumps(line) for line in lines)
+    assert set(found.counts) == {"served", "run", "kept", "skipped", "open"}
+    assert len(found.failed) <= len(lines)

@@ -282,3 +282,31 @@ def test_l21_an_owner_that_shows_itself_between_any_two_looks_is_never_taken_ove
         now += jump * rate
     assert isinstance(acquire(files, CALL, other), Sighting)
     assert look(files, CALL).owner == owner
+
+
+def owner_of(run):
+    return Owner(run, "host", os.getpid(), "", None)
+
+
+def test_l21_a_lease_that_was_given_back_after_a_takeover_is_taken_at_once():
+    files = InMemory()
+    first = acquire(files, CALL, owner_of("first"))
+    second = acquire(files, CALL, owner_of("second"), abandoned=look(files, CALL))
+    assert (first.generation, second.generation) == (1, 2)
+    assert isinstance(acquire(files, CALL, owner_of("third")), Sighting)
+    second.release()
+    third = acquire(files, CALL, owner_of("third"))
+    assert isinstance(third, Lease)
+    assert third.generation == 3
+    assert not first.refresh()
+    assert not second.refresh()
+    assert third.refresh()
+
+
+def test_l21_a_run_takes_over_from_itself_at_once_for_it_hands_out_a_call_once():
+    files = InMemory()
+    acquire(files, CALL, owner_of("one"))
+    assert isinstance(acquire(files, CALL, owner_of("other")), Sighting)
+    again = acquire(files, CALL, owner_of("one"))
+    assert isinstance(again, Lease)
+    assert again.generation == 2

@@ -120,11 +120,12 @@ class Evaluation:
             self._note_decided(unless_known=True)
 
     def _run_missing(self, start: Callable[[Emit], Executor]) -> None:
-        self._record_start()
-        self.log.begin()
-        self._note_decided()
-        executor = start(self.emit)
+        executor: Executor | None = None
         try:
+            self._record_start()
+            self.log.begin()
+            self._note_decided()
+            executor = start(self.emit)
             self.emit({"event": "started", "place": executor.place, "dashboard": getattr(executor, "dashboard", "")})
             self._drive(executor)
         except KeyboardInterrupt as interrupt:
@@ -133,10 +134,12 @@ class Evaluation:
                     self.store.files.create(f"runs/{self.id}/cancelled", b"")
                 self.emit({"event": "interrupted"})
             finally:  # whoever watches may interrupt again
-                executor.close(grace=5.0)
+                if executor is not None:  # workers may still have been starting
+                    executor.close(grace=5.0)
             raise Interrupted(str(interrupt)) from None
         except BaseException:
-            executor.close(grace=1.0)
+            if executor is not None:
+                executor.close(grace=1.0)
             raise
         finally:
             with contextlib.suppress(StoreUnavailable):
@@ -249,8 +252,9 @@ class Evaluation:
         if node.digest is None:
             self.store.skip(node.call, [attrs.asdict(found) for found in node.because])
             return
-        if node.volatile and not node.impure:
-            node.call = volatile_key(node.call, self.resolution.run)  # what it went on with is made anew in each run
+        if (node.volatile and not node.impure) or node.went_on_over_failure:
+            # What it went on with is made anew, or tried again, in each run, and may come to something else then.
+            node.call = volatile_key(node.call, self.resolution.run)
         over_failure = node.over_failure or record["over_failure"]
         value = self._input(node).as_record()
         visible = self.store.commit(node.call, {**record, "value": value, "over_failure": over_failure})

@@ -286,12 +286,18 @@ _ALL = (
 )
 _TYPES: dict[str, type[Event]] = {kind: found for found in _ALL for kind in found.kinds}
 _FIELDS = {found: frozenset(attrs.fields_dict(found)) for found in _TYPES.values()}
+_FORMS = {"str": str, "str | None": str | None}
+_TEXTS = {
+    found: {field.name: _FORMS[field.type] for field in attrs.fields(found) if field.type in _FORMS}
+    for found in _TYPES.values()
+}
 
 
 def event_of(record: Mapping[str, Any]) -> Event | None:
-    """The event that a dict tells of; None when its kind is not known here, or something of it is missing."""
-    found = _TYPES.get(record.get("event", ""))
-    if found is None:
+    """The event that a dict tells of; None when its kind is not known here, or something of it is missing or wrong."""
+    kind = record.get("event")
+    found = _TYPES.get(kind) if isinstance(kind, str) else None
+    if found is None or not all(isinstance(record.get(name, ""), wanted) for name, wanted in _TEXTS[found].items()):
         return None
     try:
         return found(**{name: value for name, value in record.items() if name in _FIELDS[found]})

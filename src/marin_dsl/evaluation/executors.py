@@ -124,7 +124,12 @@ class Cluster:
         self._elsewhere = scheduler is not None or workers is not None
         self._packed: dict[bytes, bytes] = {}
         self._cluster: Any = None if scheduler else _local_cluster(workers)
-        self._client = client(scheduler or self._cluster)
+        try:
+            self._client = client(scheduler or self._cluster)
+        except BaseException:
+            if self._cluster is not None:
+                self._cluster.close(timeout=5.0)
+            raise
         if self._elsewhere:
             self._client.subscribe_topic(self._topic, lambda events: self._arrived.put(events[1]))
         # On this machine one worker runs a whole gang.

@@ -93,6 +93,12 @@ class Node:
         operator = self.expression.operator
         return isinstance(operator, Operator) and operator.impure
 
+    @property
+    def went_on_over_failure(self) -> bool:
+        """Whether what it went on with was made from the outcome of something that failed."""
+        other = self.continuation
+        return other is not None and (other.over_failure or other.outcome() is not None)
+
     def stored(self, value: StoredValue) -> None:
         """It has a value, in the store."""
         self.value, self.digest = value, value.digest

@@ -127,7 +127,7 @@ class Resolution:
         found = self.store.valued(call)
         if found is None:
             node.missed = True
-            node.led = (call, False, None) if self.store.recipe(call) is not None else None
+            node.led = self.store.led_to(call) if self.store.recipe(call) is not None else None
             return False
         record, value = found
         node.how, node.call, node.led = "hit", call, (call, False, None)

@@ -123,8 +123,12 @@ def collect(
     """
     if not 0 <= grace < float("inf"):
         raise ValueError(f"a grace time of {grace!r} seconds: give a number from 0 up")
-    store.check(writing=not dry)
+    store.check()  # and no trial of writing, which a full disk would not pass: it is what is to be mended here
     files, mentions = store.files, _Mentions(store.files)
+    if files.size("format.json") is None:
+        if next(iter(files.entries()), None) is None:
+            return Collection(dry, (), (), (), {})  # there is no store, and none is made for this
+        store.check(writing=not dry)
     marking = _Marking(files.entries(), mentions, grace, clock() if dry else _now(files))
     swept = [entry for entry in marking.garbage() if dry or _sweep(files, entry)]
     before = marking.cutoff

@@ -127,8 +127,10 @@ _ADVICE = {
 
 def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnavailable:
     """The complaint about a failed file operation, with advice for the common causes."""
-    number = getattr(error, "errno", None)
+    number, place = getattr(error, "errno", None), getattr(error, "filename", None)
     advice = _ADVICE.get(number) if isinstance(number, int) else None
+    if isinstance(place, str) and os.path.islink(place) and not os.path.exists(place):
+        advice = f"{place} is a link that leads nowhere ({os.readlink(place)}): make what it leads to, or {OTHER}"
     if advice is None:
         reason = getattr(error, "strerror", None) or error
         advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {OTHER}"

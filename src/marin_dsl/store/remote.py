@@ -86,8 +86,8 @@ class RemoteFiles:
     _opened_by = 0
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
         protocol = url.partition("://")[0]
+        self.url = protocol + "://" + url.removeprefix(protocol + "://").rstrip("/")
         registered = _REGISTERED.get(protocol)
         if registered is None:
             raise StoreUnavailable(

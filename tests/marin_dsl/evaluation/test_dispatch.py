@@ -131,3 +131,25 @@ def test_hundreds_of_quick_calls_in_batches_give_their_values_and_events(tmp_pat
     assert evaluate(wanted, store=tmp_path, watch=events.append).value == sum(range(400))
     running = [event["title"] for event in events if event["event"] == "running"]
     assert len(running) == len(set(running)) == 401
+
+
+def test_a_batch_holds_calls_of_one_urgency_only():
+    dispatch = Dispatch()
+    dispatch.took(task(0), 0.0001)
+    for number in range(40):
+        dispatch.add(task(number), {}, number % 2)
+    handed = list(dispatch.due(1))
+    urgency = [(batch.priority, number % 2) for batch in handed for number in numbers([batch])[0]]
+    assert urgency == [(1, 1)] * 20 + [(0, 0)] * 20
+    assert any(len(batch.tasks) > 1 for batch in handed)
+
+
+@pytest.mark.parametrize("settings", [{"isolate": True}, {"timeout": 5}, {"hosts": 2}])
+def test_a_call_with_a_process_or_a_time_of_its_own_is_in_no_batch_of_others(settings):
+    dispatch = Dispatch()
+    dispatch.took(task(0), 0.0001)
+    for number in range(20):
+        dispatch.add(task(number, **(settings if number % 4 == 3 else {})), {}, 0)
+    batches = numbers(dispatch.due(1))
+    assert [batch for batch in batches if any(number % 4 == 3 for number in batch)] == [[3], [7], [11], [15], [19]]
+    assert [0, 1, 2] in batches

@@ -251,3 +251,37 @@ def test_a_look_that_fails_says_nothing(elsewhere, clock, monkeypatch):
     for _ in range(100):
         clock[0] += T
         assert elsewhere.due() == []
+
+
+def test_what_was_taken_over_elsewhere_and_given_back_is_due_at_the_next_look(elsewhere, clock):
+    files = elsewhere._store.files
+    _, seen = theirs(elsewhere)
+    later = acquire(files, CALL, Owner("a third", "host", os.getpid(), "", None), abandoned=seen)
+    elsewhere.add(task(elsewhere._store), look(files, CALL))
+    clock[0] += 1.0
+    assert elsewhere.due() == []
+    later.release()
+    assert look(files, CALL).released, "the file of the lease is still there"
+    clock[0] += 1.0
+    (found,) = elsewhere.due()
+    assert found.abandoned is None
+
+
+def test_what_somebody_finished_between_the_look_and_the_lease_does_not_run_again(tmp_path, monkeypatch):
+    from marin_dsl.store import heartbeat
+
+    store, log = Store(tmp_path / "store"), tmp_path / "log"
+    asked = []
+
+    def finished_meanwhile(files, call, owner, **settings):
+        if not asked:
+            asked.append(call)
+            assert evaluate(once(str(log)), store=store, debug=True).value == 7
+        return acquire(files, call, owner, **settings)
+
+    monkeypatch.setattr(heartbeat, "acquire", finished_meanwhile)
+    seen = []
+    assert evaluate(once(str(log)), store=store, debug=True, watch=seen.append).value == 7
+    assert len(asked) == 1
+    assert log.read_text() == "ran\n"
+    assert [event["ran"] for event in seen if event["event"] == "finished"] == [0]

@@ -29,6 +29,7 @@ from marin_dsl import (
     plan,
     provenance,
 )
+from marin_dsl.evaluation import Interrupted
 from marin_dsl.labels import LabelConflict
 from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker import worker
@@ -463,3 +464,53 @@ def test_results_that_took_a_while_are_on_the_disk_before_they_are_told(store, m
     monkeypatch.setattr(worker, "LASTING", 0.0)
     run(corpus("b"), store=store)
     assert synced == [False, True]
+
+
+def test_an_interrupt_while_the_workers_start_is_told_and_recorded(tmp_path, monkeypatch):
+    def interrupted(*given, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["marin_dsl.evaluation.evaluate"], "Cluster", interrupted)
+    seen = []
+    with pytest.raises(Interrupted):
+        evaluate(double(np.arange(3)), store=tmp_path, watch=lambda event: seen.append(event["event"]))
+    assert seen == ["planned", "interrupted"]
+    store = Store(tmp_path)
+    (run,) = store.files.names("runs")
+    assert store.files.size(f"runs/{run}/cancelled") == 0
+    assert store.recipe(double(np.arange(3)).key) is not None, "what was to be done is recorded"
+
+
+@op(version="1")
+def stumbling(path: str) -> str:
+    if not Path(path).exists():
+        Path(path).touch()
+        raise ValueError("not yet")
+    return "done"
+
+
+@op(version="1")
+def going_on(path: str, after: str = ""):
+    return [attempt(stumbling(path))]
+
+
+@op(version="1")
+def named(path: str) -> str:
+    return path
+
+
+@pytest.mark.parametrize("with_input", [False, True])
+@pytest.mark.parametrize("settings", [{"debug": True}, {}])
+def test_what_failed_under_what_an_operator_went_on_with_is_tried_again(store, tmp_path, with_input, settings):
+    path = str(tmp_path / "there")
+    wanted = going_on(named(path) if with_input else path)
+    dependent = table([wanted[0]])
+    first = evaluate(wanted, dependent, store=store, **settings)
+    assert first[0].value[0].message == "not yet"
+    assert evaluate(wanted, store=store, keep_failures=True, **settings).value[0].message == "not yet"
+    assert "it has no result" not in str(plan(wanted, store=store))
+    second = evaluate(wanted, dependent, store=store, **settings)
+    assert second[0].value[0].value == "done"
+    assert (first[1].value, second[1].value) == (["Failed"], ["Ok"])
+    assert store.files.names("conflicts") == []
+    assert str(plan(wanted, dependent, store=store)).startswith("0 to run"), "what is mended stays"

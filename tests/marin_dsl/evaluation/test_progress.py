@@ -239,3 +239,10 @@ def test_what_an_operator_says_steers_no_terminal_and_fits_every_encoding(tmp_pa
     assert f": log  [2J \\udcff {accent}\n" in shown
     assert f"ValueError: error  [2J   {accent}\n" in shown
     assert "\x1b" not in shown
+
+
+def test_what_is_skipped_names_what_failed_and_not_what_was_skipped_in_between(tmp_path):
+    shown = lines(work(work(work(fail("x")))), store=tmp_path)
+    skipped = [line for line in shown if "skipped: " in line]
+    assert len(skipped) == 3
+    assert {line.partition("skipped: ")[2] for line in skipped} == {"fail(text='x') failed"}

@@ -1,5 +1,6 @@
 """Garbage collection of stores of every kind: what is kept and why, what goes, and what comes back."""
 
+import errno
 import os
 import shutil
 import time
@@ -379,3 +380,55 @@ def test_a_kind_that_was_moved_to_another_disk_is_marked_and_swept_like_the_othe
     after = collect(store, grace=0)
     assert {entry.path for entry in after.swept} == {entry.path for entry in before.swept}
     assert after.kept.keys() == before.kept.keys()
+
+
+def test_a_full_disk_can_be_collected(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    run(store, 1)
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("marin_dsl.store.local.os.write", full)
+    assert collected(store).swept
+    assert not [entry for entry in store.files.entries() if entry.path.startswith("blobs/")]
+
+
+def test_where_there_is_no_store_none_is_made(tmp_path):
+    found = collect(Store(tmp_path / "absent"), dry=False)
+    assert (found.swept, found.emptied, found.restored, found.kept) == ((), (), (), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_records_go_to_the_trash_before_the_blobs_that_they_name(tmp_path):
+    store = Store(tmp_path / "store")
+    run(store, 1, -1)
+    swept = [entry.path.partition("/")[0] for entry in sweep(store).swept]
+    assert {"results", "recipes", "failures", "runs", "blobs"} <= set(swept)
+    assert swept[-swept.count("blobs") :] == ["blobs"] * swept.count("blobs")
+    assert swept.index("results") < swept.index("recipes"), "a result is served by its recipe"
+
+
+def test_what_was_written_anew_does_not_stay_in_the_trash_as_well(local):
+    run(local, 1, label="wanted")
+    old = []
+    for path in [path for path in paths(local) if path.startswith(("blobs/", "results/"))]:
+        old.append(f"trash/{path}")
+        local.files.replace(old[-1], [local.files.read(path)])
+    age(local, 30 * DAY, "trash")
+    done = collect(local, dry=False)
+    assert ({entry.path for entry in done.emptied}, done.restored) == (set(old), ())
+    assert ran(local, experiment(1))[1] == 0
+
+
+@pytest.mark.parametrize("end", ["end/000001.json", "cancelled"])
+def test_a_run_that_has_ended_or_was_interrupted_holds_nothing_back(local, end):
+    run(local, 1)
+    age(local, 30 * DAY, *KINDS)
+    local.add("runs/over/start", {"run": "over", "roots": [], "environment": None})
+    age(local, 40 * DAY, "runs/over")
+    assert collect(local).swept
+    acquire(local.files, bytes(32), attrs.evolve(Owner.here("over")))
+    assert not collect(local).swept, "it is at work, and began before all that is there"
+    local.files.create(f"runs/over/{end}", b"{}")
+    assert collect(local).swept

@@ -451,3 +451,38 @@ def test_kinds_on_different_disks_share_no_names_and_move_by_copying(tmp_path, m
     assert files.move("results/a", "trash/results/a")
     assert (files.read("results/a"), files.read("trash/results/a")) == (None, b"one")
     assert not files.move("results/a", "trash/results/a")
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory:///"])
+def test_a_store_in_memory_needs_no_name(url):
+    files = Store(url).files
+    try:
+        assert files.create("runs/a", b"one")
+        assert (files.read("runs/a"), files.names("runs")) == (b"one", ["a"])
+        assert files.url == "memory://"
+        assert {entry.path for entry in files.entries()} >= {"runs/a"}
+    finally:
+        files.remove("runs/a")
+
+
+def test_a_link_that_leads_nowhere_in_the_place_of_a_store_is_said_to_be_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "absent" / "store")
+    with pytest.raises(StoreUnavailable) as caught:
+        Store(tmp_path / "link").check(writing=True)
+    assert str(caught.value) == (
+        f"store {tmp_path}/link: cannot write format.json: {tmp_path}/link is a link that leads nowhere "
+        f"({tmp_path}/absent/store): make what it leads to, or {CHOOSE}"
+    )
+
+
+def test_a_folder_that_is_removed_just_before_a_file_gets_its_name_is_made_again(local, monkeypatch):
+    link, folders = module._link, iter([local.files.root / "blobs" / "ab"])
+
+    def collected_before(source, place):
+        for folder in folders:
+            folder.rmdir()
+        return link(source, place)
+
+    monkeypatch.setattr(module, "_link", collected_before)
+    assert local.files.create("blobs/ab/cd", b"one")
+    assert local.files.read("blobs/ab/cd") == b"one"

@@ -1,6 +1,7 @@
 """Values, results, failures, logs and recipes of a store."""
 
 import errno
+import itertools
 import json
 import os
 
@@ -451,3 +452,36 @@ def test_the_digest_of_a_stored_value_is_written_in_full(store):
     stored = store.put(1)
     assert stored.as_record()["digest"] == format_digest(stored.digest)
     assert len(stored.as_record()["digest"]) == 71
+
+
+def test_a_result_that_is_there_and_is_not_seen_yet_stays(store, monkeypatch):
+    """As on storage that shows late what somebody else has written."""
+    first, second = ({"value": store.put(value).as_record()} for value in ("first", "second"))
+    store.commit(CALL, first)
+    looks = itertools.count()
+
+    def unseen_at_first(look):
+        return lambda path: None if path == PATH and next(looks) < 3 else look(path)
+
+    for name in ("read", "size"):
+        monkeypatch.setattr(store.files, name, unseen_at_first(getattr(store.files, name)))
+    assert store.commit(CALL, second) == first
+    assert store.result(CALL) == first
+    assert store.last(f"conflicts/{CALL.hex()}")["value"] == second["value"]
+
+
+def test_a_value_in_a_record_that_is_not_what_its_digest_says_is_not_served(store):
+    stored = store.put("small")
+    wrong = StoredValue(stored.digest, store.put("other").inline, ())
+    with pytest.raises(ContentDamaged, match="is damaged in its record"):
+        store.get(wrong)
+    assert not store.complete(wrong)
+
+
+def test_the_next_record_of_a_log_comes_after_all_that_are_there(store):
+    for number in range(3):
+        store.add("failures/x", {"n": number})
+    for gone in ("000001", "000002"):
+        store.files.remove(f"failures/x/{gone}.json")
+    assert store.add("failures/x", {"n": 3}) == 4
+    assert store.last("failures/x") == {"n": 3, "number": 4}

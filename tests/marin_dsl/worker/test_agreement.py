@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import linecache
 import pickle
 import sys
 
@@ -110,3 +111,12 @@ def test_a_worker_that_has_other_code_lets_a_fresh_process_decide(project, tmp_p
     answer = execute(arrived, lambda event: None)
     assert answer.failed is None
     assert task.store.get(answer.stored) == 1
+
+
+def test_an_operator_of_a_notebook_came_with_the_task_and_runs_in_a_process_of_its_own(tmp_path, monkeypatch):
+    """Its source is known in this process only, so that its code has another digest elsewhere."""
+    text = "from marin_dsl import op\n\n@op(isolate=True)\ndef cell(n: int) -> int:\n    return n + 1\n"
+    monkeypatch.setitem(linecache.cache, "<cell 1>", (len(text), None, text.splitlines(True), "<cell 1>"))
+    names = {"__name__": "notebook_of_nobody"}
+    exec(compile(text, "<cell 1>", "exec"), names)
+    assert run(names["cell"](1), tmp_path).value == 2
