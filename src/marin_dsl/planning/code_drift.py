@@ -9,7 +9,8 @@ code is what it was costs no look-up more; where it is not, the changed operator
 Of a choice the digest holds all branches: that which was chosen by the code that made it, the others by the code that
 there is, for which one was chosen is not to be looked up as long as nothing differs. An edit to another branch alone is
 found to be no drift, and is recorded. Which branch was chosen is what the store has recorded of the choice last.
-`op.map` over a list that is an expression makes its calls of the elements: there and above, no code is known.
+`op.map` over a list that is an expression makes its calls of the elements: for their code that of the template of the
+calls stands, which they all have; if one was made by another code, that of all of them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import attrs
 from marin_dsl.code_identity import diff
 from marin_dsl.encoding import parse_digest
 from marin_dsl.expression import Expression, walk
-from marin_dsl.expression.choices import first_of
-from marin_dsl.expression.inline import Choice, InlineOperator
-from marin_dsl.expression.recipe import title
+from marin_dsl.expression.choices import first_of, template_of
+from marin_dsl.expression.inline import INLINE, Choice, InlineOperator
+from marin_dsl.expression.recipe import references, title
 from marin_dsl.labels.drift import CodeDrift, recorded_definitions
 from marin_dsl.operator import Operator
 
@@ -101,33 +102,61 @@ class Codes:
     """What stands for the code as it is here, of expressions with all that is below them, each gone through once."""
 
     _now: dict[bytes, bytes | None] = attrs.field(factory=dict)
-    _known: dict[int, tuple[bytes | None, bytes | None]] = attrs.field(factory=dict)
+    _known: dict[int, tuple[bytes, bytes | None]] = attrs.field(factory=dict)
     """By operator, for a graph has many calls of each: its code, and what stands for it with nothing below."""
     _seen: set[bytes] = attrs.field(factory=set)
 
     def of(self, *roots: Expression[Any]) -> Mapping[bytes, bytes | None]:
-        """By key, of the roots and of all below; None where something is made that the graph does not know of."""
+        """By key, of the roots and of all below."""
         now, known = self._now, self._known
         for found in walk(*roots, seen=self._seen):
             operator = id(found.operator)
             if operator not in known:
-                makes = isinstance(found.operator, Choice) and found.operator.makes
-                code = None if makes else code_of(found)
-                known[operator] = code, None if code is None else composed(code, ())
-            code, alone = known[operator]
-            if not found.references or code is None:
+                code = code_of(found)
+                known[operator] = code, composed(code, ())
+            own, alone = known[operator]
+            if not found.references:
                 now[found.key] = alone
+            elif isinstance(found.operator, Choice) and found.operator.makes:
+                now[found.key] = composed(b"", [now[first_of(found).key], self.of_template(found)])
             else:
-                now[found.key] = composed(code, [now[each.key] for each in found.references])
+                now[found.key] = composed(own, [now[each.key] for each in found.references])
         return now
 
-    def of_choice(self, choice: Expression[Any], taken: Mapping[bytes, bytes | None]) -> bytes | None:
-        """The same of a choice, given by what code the values of those branches were made that it has taken."""
+    def of_template(self, choice: Expression[Any]) -> bytes | None:
+        """The same of each call that a choice makes: they have the code and the inputs of their template in common."""
+        each = template_of(choice)
+        return composed(code_of(each), [self._now[other.key] for other in _shared(each)])
+
+    def of_choice(
+        self, choice: Expression[Any], taken: Mapping[bytes, bytes | None], chosen: Expression[Any] | None
+    ) -> bytes | None:
+        """The same of a choice, given by what code the values of those branches were made that it has taken.
+
+        Args:
+            choice: the choice.
+            taken: by key, of what it chose by, and of what it chose.
+            chosen: what it went on with, if it did.
+        """
         assert isinstance(choice.operator, Choice)
         if choice.operator.makes:
-            return None
+            self.of(choice)
+            return self._of_made(choice, taken, chosen)
         now = self.of(*[each for each in choice.references if each.key not in taken])
         return composed(b"", [taken[each.key] if each.key in taken else now[each.key] for each in choice.references])
+
+    def _of_made(
+        self, choice: Expression[Any], taken: Mapping[bytes, bytes | None], chosen: Expression[Any] | None
+    ) -> bytes | None:
+        each, made = self.of_template(choice), None if chosen is None else taken[chosen.key]
+        if chosen is None or made == composed(b"", [each] * len(chosen.references)):
+            made = each  # all calls were made by the code that there is
+        return composed(b"", [taken[first_of(choice).key], made])
+
+
+def _shared(each: Expression[Any]) -> list[Expression[Any]]:
+    """What the calls that are made of a template have in common: its inputs besides the element."""
+    return [other for other in each.references if other.operator is not INLINE["element"]]
 
 
 @attrs.define(eq=False)
@@ -149,25 +178,56 @@ class _Search:
             self.seen.add(expression.key)
             if isinstance(expression.operator, Choice):
                 stack.extend(self._taken(expression))
-            elif isinstance(expression.operator, InlineOperator) or self._differs(expression):
+                if expression.operator.makes:
+                    self._made(expression)
+            elif isinstance(expression.operator, InlineOperator) or self._call_differs(expression):
                 stack.extend(reversed(expression.references))
 
     def _taken(self, choice: Expression[Any]) -> list[Expression[Any]]:
-        """What a choice was made by, and what was chosen."""
-        node = self.resolution.nodes.get(choice.key)
-        if node is not None and node.continuation is not None:
-            chosen: bytes | None = node.continuation.expression.key
-        else:
-            chosen = self.resolution.store.continuation(choice.key)
-        self.whole = self.whole and chosen is not None
+        """What a choice was made by, and what was chosen; of one that makes calls, what these have in common."""
+        assert isinstance(choice.operator, Choice)
         first = first_of(choice)
+        if choice.operator.makes:
+            return [first, *_shared(template_of(choice))]
+        chosen = self._chosen(choice)
         return [first, *(each for each in choice.references if each.key == chosen != first.key)]
 
-    def _differs(self, expression: Expression[Any]) -> bool:
-        """Whether a call was made by other code; a change of its own operator is noted."""
-        node, now = self.resolution.nodes.get(expression.key), self.now[expression.key]
+    def _chosen(self, choice: Expression[Any]) -> bytes | None:
+        node = self.resolution.nodes.get(choice.key)
+        if node is not None and node.continuation is not None:
+            return node.continuation.expression.key
+        chosen = self.resolution.store.continuation(choice.key)
+        self.whole = self.whole and chosen is not None
+        return chosen
+
+    def _made(self, choice: Expression[Any]) -> None:
+        """Look at the calls that a choice made, which the store knows."""
+        chosen, each = self._chosen(choice), template_of(choice)
+        recipe = None if chosen is None else self.resolution.store.recipe(chosen)
+        self.whole = self.whole and recipe is not None
+        now = self.resolution.codes.of_template(choice)
+        for key in () if recipe is None else references(recipe):
+            if len(self.seen) >= LOOK_UPS:
+                break
+            if key not in self.seen:
+                self.seen.add(key)
+                self._differs(each, key, now, bool(_shared(each)))
+
+    def _call_differs(self, expression: Expression[Any]) -> bool:
+        return self._differs(expression, expression.key, self.now[expression.key], bool(expression.references))
+
+    def _differs(self, expression: Expression[Any], key: bytes, now: bytes | None, inputs: bool) -> bool:
+        """Whether a call was made by other code; a change of its own operator is noted.
+
+        Args:
+            expression: the call, or the template that it was made of.
+            key: recipe key of the call.
+            now: what stands for the code that there is.
+            inputs: whether there are expressions below it.
+        """
+        node = self.resolution.nodes.get(key)
         store = self.resolution.store
-        led = store.led_to(expression.key)
+        led = store.led_to(key)
         if node is not None and node.how == "cutoff" and node.call is not None:
             led = node.call, node.volatile, node.made_by
         record = None if led is None or led[2] == now else store.result(led[0])
@@ -175,23 +235,24 @@ class _Search:
             return False
         call, volatile, made_by = led
         # Not recorded is the code of a call without inputs (its result says it), and that of earlier versions of this.
-        if made_by is None and (expression.references or composed(code_of(expression, record), ()) == now):
+        if made_by is None and (inputs or composed(code_of(expression, record), ()) == now):
             return False
-        self.served.append((expression.key, call, volatile, now))
+        self.served.append((key, call, volatile, now))
         if code_of(expression, record) != code_of(expression):
-            self._note(expression, record)
+            self._note(expression, key, record)
         return True
 
-    def _note(self, expression: Expression[Any], record: Mapping[str, Any]) -> None:
+    def _note(self, expression: Expression[Any], key: bytes, record: Mapping[str, Any]) -> None:
         operator, store = expression.operator, self.resolution.store
         assert isinstance(operator, Operator)
         if operator.identity in self.changed and self.changed[operator.identity].diff:
             return
-        recipe = store.recipe(expression.key)
+        recipe = store.recipe(key)
         known = recipe is not None and recipe["operator"].get("code") == record["operator"]["code"]
         before = recorded_definitions(store, recipe) if recipe is not None and known else {}
         text = diff(before, operator.code.listing) if before else ""
-        drift = CodeDrift(operator.name, str(operator.version), title(expression), text)
+        called = title(expression) if recipe is None else recipe["title"]
+        drift = CodeDrift(operator.name, str(operator.version), called, text)
         self.changed[operator.identity] = drift
 
 

@@ -268,7 +268,8 @@ class Resolution:
 
     def _made_by_choosing(self, node: Node, *chosen: Node) -> None:
         taken = (self.nodes[first_of(node.expression).key], *chosen)
-        node.made_by = self.codes.of_choice(node.expression, {each.expression.key: each.made_by for each in taken})
+        made_by = {each.expression.key: each.made_by for each in taken}
+        node.made_by = self.codes.of_choice(node.expression, made_by, chosen[0].expression if chosen else None)
 
     def load(self, node: Node) -> Any:
         """The value of a node that has one."""
