@@ -81,6 +81,7 @@ class Exploration:
         listing: source text by qualified name of what was met.
         opaque: what could not be seen, in sentences.
         witness: all that was read.
+        standing: what counts by an identity of its own, such as operators with a version.
     """
 
     territory: Territory
@@ -90,6 +91,7 @@ class Exploration:
     listing: dict[str, str] = attrs.field(factory=dict)
     opaque: dict[str, None] = attrs.field(factory=dict)
     witness: Witness = attrs.field(factory=Witness)
+    standing: dict[int, object] = attrs.field(factory=dict)
     _nodes: dict[tuple[int, Excluded, str], Node] = attrs.field(factory=dict)
     _queue: list[tuple[object, str, Excluded, Node]] = attrs.field(factory=list)
     _changing: tuple[list[tuple[int, str]], list[str], list[object]] = attrs.field(factory=lambda: ([], [], []))

@@ -22,12 +22,14 @@ class CodeIdentity:
         listing: source text (dedented, as written) by qualified name of every definition of the project that counts.
         opaque: what could not be seen, in sentences for people.
         witness: what it was read from.
+        standing: what it reaches that counts by an identity of its own, such as operators with a version.
     """
 
     digest: bytes
     listing: dict[str, str]
     opaque: tuple[str, ...]
     witness: Witness = attrs.field(factory=Witness, eq=False, repr=False)
+    standing: tuple[object, ...] = attrs.field(default=(), eq=False, repr=False)
 
     @property
     def is_current(self) -> bool:
@@ -66,7 +68,7 @@ def code_identity(
     walk.walk()
     root = Node().fill([b"marin code identity 1", root, *included])
     listing = dict(sorted(walk.listing.items()))
-    return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness)
+    return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness, tuple(walk.standing.values()))
 
 
 def diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:

@@ -76,6 +76,7 @@ def _operator_parts(walk: Exploration, value: Any, where: str) -> list[Part] | N
         return None
     code = getattr(value, "__marin_code__", None)
     if code is None:
+        walk.standing.setdefault(id(value), value)
         return [b"identity", value.__marin_identity__]
     prefix, function, includes, excludes = code
     excluded = Excluded.of(excludes)
