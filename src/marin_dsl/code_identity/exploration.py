@@ -79,7 +79,9 @@ class Exploration:
         describe: what a value consists of, as the content of its node.
         listing: source text by qualified name of what was met.
         opaque: what could not be seen, in sentences.
+        by_type: types by place of values of which nothing else counts.
         witness: all that was read.
+        standing: what counts by an identity of its own, such as operators with a version.
     """
 
     territory: Territory
@@ -88,7 +90,9 @@ class Exploration:
     excluded: Excluded = Excluded()
     listing: dict[str, str] = attrs.field(factory=dict)
     opaque: dict[str, None] = attrs.field(factory=dict)
+    by_type: dict[str, str] = attrs.field(factory=dict)
     witness: Witness = attrs.field(factory=Witness)
+    standing: dict[int, object] = attrs.field(factory=dict)
     _nodes: dict[tuple[int, Excluded, str], Node] = attrs.field(factory=dict)
     _queue: list[tuple[object, str, Excluded, Node]] = attrs.field(factory=list)
     _changing: tuple[list[tuple[int, str]], list[str], list[object]] = attrs.field(factory=lambda: ([], [], []))
@@ -138,6 +142,11 @@ class Exploration:
     def note(self, sentence: str) -> None:
         """Remember something that could not be seen."""
         self.opaque[sentence] = None
+
+    def note_type_alone(self, where: str, kind: str) -> None:
+        """Remember a value of which nothing but its type counts."""
+        self.by_type[where] = kind
+        self.note(f"{where} is a {kind}, which has no encoding: only its type counts")
 
     def annotate(self, kinds: Iterable[type]) -> None:
         """Remember classes of the project that annotations name, for what their methods do."""

@@ -23,12 +23,16 @@ class CodeIdentity:
         listing: source text (dedented, as written) by qualified name of every definition of the project that counts.
         opaque: what could not be seen, in sentences for people.
         witness: what it was read from.
+        standing: what it reaches that counts by an identity of its own, such as operators with a version.
+        by_type: types by place of values of which nothing else counts.
     """
 
     digest: bytes
     listing: dict[str, str]
     opaque: tuple[str, ...]
     witness: Witness = attrs.field(factory=Witness, eq=False, repr=False)
+    standing: tuple[object, ...] = attrs.field(default=(), eq=False, repr=False)
+    by_type: dict[str, str] = attrs.field(factory=dict, eq=False, repr=False)
 
     @property
     def is_current(self) -> bool:
@@ -68,7 +72,9 @@ def code_identity(
     brought = [Node(unordered=True).fill(only_annotated)] if only_annotated else []
     root = Node().fill([b"marin code identity 1", root, *included, *brought])
     listing = dict(sorted(walk.listing.items()))
-    return CodeIdentity(digest_of(root), listing, tuple(walk.opaque), witness)
+    return CodeIdentity(
+        digest_of(root), listing, tuple(walk.opaque), witness, tuple(walk.standing.values()), walk.by_type
+    )
 
 
 def is_of_project(value: object, installed: Container[str] = ()) -> bool:

@@ -76,6 +76,7 @@ def _operator_parts(walk: Exploration, value: Any, where: str) -> list[Part] | N
         return None
     code = getattr(value, "__marin_code__", None)
     if code is None:
+        walk.standing.setdefault(id(value), value)
         return [b"identity", value.__marin_identity__]
     prefix, function, includes, excludes = code
     excluded = Excluded.of(excludes)
@@ -272,7 +273,7 @@ def _foreign_instance(walk: Exploration, value: object, where: str) -> Iterable[
             ]
     if fields is None:
         if not any(_is_of_project(walk, v) for v in getattr(value, "__dict__", {}).values()):
-            walk.note(f"{where} is a {_type_name(value)}, which has no encoding: only its type counts")
+            walk.note_type_alone(where, _type_name(value))
         fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if _is_of_project(walk, v)}
     named = [(n, walk.node(v, f"{where}: {n}")) for n, v in sorted(fields.items())]
     return [b"instance of", _type_name(value), f"{called}", *(part for pair in named for part in pair)]

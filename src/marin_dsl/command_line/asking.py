@@ -199,6 +199,8 @@ def lineage(subject: str, direction: str, lines: int, as_dot: bool, as_json: boo
     Example: marin lineage first-model@1.0
     """
     with complaints(SubjectMissing, NotRecorded):
+        if as_json and as_dot:
+            stop("--json and --dot are two forms of one answer; take one of them", USAGE)
         found = opened(store)
         down = direction == "down"
         roots = [_branch(found, each, down=down) for each in _evaluated(found, subject) if _is_recorded(found, each)]

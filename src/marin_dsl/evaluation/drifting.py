@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
+
 from marin_dsl import labels
 from marin_dsl.evaluation import announcements
 from marin_dsl.expression import Expression
@@ -47,6 +49,17 @@ class Drifting:
         if self.policy == "accept" or (self.code.whole and not self.code.changed):
             with contextlib.suppress(StoreUnavailable):  # it is said again the next time
                 accept(resolution, self.code)
+
+    def look_again(self, resolution: Resolution) -> Iterator[dict[str, Any]]:
+        """Look at what was served while the run went on, below what it made; what is told of it."""
+        found, told = code_drift(resolution), {each.operator for each in self.code.changed}
+        fresh = tuple(each for each in found.changed if each.operator not in told)
+        self.code = attrs.evolve(found, changed=(*self.code.changed, *fresh))
+        if self.policy == "accept" or (found.whole and not found.changed):
+            with contextlib.suppress(StoreUnavailable):
+                accept(resolution, found)
+        if self.policy != "accept":
+            yield from map(announcements.code_drifted, fresh)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What is told before the run begins."""

@@ -89,6 +89,8 @@ class Evaluation:
             self.emit(event)
         if self.resolution.ready:
             self._run_missing(start)
+            for event in self.drift.look_again(self.resolution):
+                self.emit(event)
             self._record_end()
         else:
             self._note_served()

@@ -109,7 +109,7 @@ class Recorder:
         """Record the call that an expression led to."""
         if node.call is not None and node.how != "hit" and node.led != (node.call, node.volatile, node.made_by):
             node.led = node.call, node.volatile, node.made_by
-            if node.call == node.expression.key:
+            if node.call == node.expression.key and not node.reaches:
                 return  # a call without inputs is known by its recipe key
             self.store.put_call(node.expression.key, node.call, volatile=node.volatile, made_by=node.made_by)
 

@@ -182,6 +182,12 @@ INLINE |= {
 }
 
 
+def template_of(expression: Expression[Any]) -> Expression[Any]:
+    """What the calls are made of that `op.map` over an expression makes."""
+    found: Expression[Any] = arguments_of(expression)["each"]
+    return found
+
+
 def first_of(expression: Expression[Any]) -> Expression[Any]:
     """The argument of a choice that is evaluated to choose by."""
     assert isinstance(expression.operator, Choice)

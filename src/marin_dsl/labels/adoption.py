@@ -56,6 +56,8 @@ def adopt(store: Store, name: str, version: str, uri: str, *, why: str = "") -> 
 
 
 def _absolute(uri: str) -> str:
+    if not uri.strip():  # a variable of a shell that is not set: the working directory is meant by nobody
+        raise CannotAdopt("an empty uri cannot be adopted: name a file, a folder (`.` for this one) or a URL")
     return uri if "://" in uri else str(Path(uri).absolute())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import Named, NamedFunction, encode, format_digest, parse_digest
-from marin_dsl.expression.recipe import Lookup, Reference, arguments, facts, short
+from marin_dsl.expression.recipe import Lookup, Reference, arguments, facts, short, shortened
 
 
 @attrs.frozen
@@ -154,7 +155,13 @@ class _Comparison:
         elif isinstance(old, list | tuple) and type(old) is type(new):
             self._compare_sequences(node, record, path, list(old), list(new))
         elif _encoded(old) != _encoded(new):
-            self._note(node, record, path, f"{told(old)} → {told(new)}")
+            self._note(node, record, path, f"{self._was(old)} → {self._is(new)}")
+
+    def _was(self, value: Any) -> str:
+        return _titled(value, self.old_lookup)
+
+    def _is(self, value: Any) -> str:
+        return _titled(value, self.new_lookup)
 
     def _refer(self, node: bytes, record: Any, path: str, old: bytes, new: bytes) -> None:
         if new not in self.awaited:
@@ -175,9 +182,9 @@ class _Comparison:
             key = (after.get(code) or before[code])[0]
             place = f"{path}.{key}" if path else str(key)
             if code not in after:
-                self._note(node, record, place, f"{told(before[code][1])} → (absent)")
+                self._note(node, record, place, f"{self._was(before[code][1])} → (absent)")
             elif code not in before:
-                self._note(node, record, place, f"(absent) → {told(after[code][1])}")
+                self._note(node, record, place, f"(absent) → {self._is(after[code][1])}")
             else:
                 self._compare_values(node, record, place, before[code][1], after[code][1])
 
@@ -186,11 +193,41 @@ class _Comparison:
         for (_, before), (position, after) in zip(left, right, strict=False):
             self._compare_values(node, record, f"{path}[{position}]", before, after)
         for position, before in left[len(right) :]:
-            self._note(node, record, f"{path}[{position}]", f"{told(before)} → (absent)")
+            self._note(node, record, f"{path}[{position}]", f"{self._was(before)} → (absent)")
         for position, after in right[len(left) :]:
-            self._note(node, record, f"{path}[{position}]", f"(absent) → {told(after)}")
+            self._note(node, record, f"{path}[{position}]", f"(absent) → {self._is(after)}")
         if not left and not right and len(old) == len(new) and _encoded(old) != _encoded(new):
             self._note(node, record, path, "has another order")
+
+
+def _titled(value: Any, lookup: Lookup) -> str:
+    """A value as one short line, expressions in it by their titles."""
+    text = told(value)
+    for key in _expressions_in(value) if _SHORT.search(text) else ():
+        found = lookup(key)
+        if found is not None:
+            text = text.replace(f"<{key.hex()[:8]}>", shortened(found["title"], 40))
+    return text
+
+
+_SHORT = re.compile("<[0-9a-f]{8}>")
+
+
+def _expressions_in(value: Any, most: int = 10) -> list[bytes]:
+    """The first expressions in a value."""
+    found: list[bytes] = []
+    stack = [value]
+    while stack and len(found) < most:
+        part = stack.pop()
+        if isinstance(part, Reference):
+            found.append(part.key)
+        elif isinstance(part, Named):
+            stack += reversed(list(part.fields.values()))
+        elif isinstance(part, dict):
+            stack += reversed(list(part.values()))
+        elif isinstance(part, list | tuple | set | frozenset):
+            stack += reversed(list(part))
+    return found
 
 
 def _only_reference(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, bytes, bytes] | None:

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from marin_dsl.code_identity import CodeIdentity, code_identity, is_of_project
+from marin_dsl.encoding import Unencodable
 from marin_dsl.encoding.functions import Meaning
 from marin_dsl.encoding.places import importable, module_path
 from marin_dsl.operator.operator import PACKAGES, Operator
@@ -19,6 +20,9 @@ _WITH_CODE = (
     types.FunctionType, types.MethodType, types.BuiltinMethodType, types.MethodWrapperType, functools.partial, type,
     operator.attrgetter, operator.itemgetter, operator.methodcaller,
 )  # fmt: skip
+_HELD = (".<closure>.", ": default", ": partial", ": self", ": held")
+"""How places are called that are in a function itself, and not in a module."""
+
 _IMPORTABLE: weakref.WeakKeyDictionary[Any, CodeIdentity] = weakref.WeakKeyDictionary()
 _IN_MEMORY: weakref.WeakKeyDictionary[Any, weakref.ref[CodeIdentity]] = weakref.WeakKeyDictionary()
 """An identity holds what it was read from, its function too: only who uses a function holds the identity of it."""
@@ -36,8 +40,21 @@ def meaning_of(value: Any) -> Meaning | None:
         return Meaning(place, None)
     if place or isinstance(value, _WITH_CODE) or callable(getattr(value, "__wrapped__", None)):
         code = _code_of(value, place)
+        if not place:
+            _refuse_unseen(value, code)
         return Meaning(place, code.digest, code)
     return None
+
+
+def _refuse_unseen(value: Any, code: CodeIdentity) -> None:
+    """Refuse a function that holds what it cannot be told by: two open files would be one."""
+    for where, kind in code.by_type.items():
+        if any(mark in where for mark in _HELD):
+            name = getattr(value, "__qualname__", type(value).__name__)
+            raise Unencodable(
+                f"the function `{name}` holds a {kind.removeprefix('builtins.')} ({where}), which cannot be told from "
+                "another one; pass it what it needs as data"
+            )
 
 
 def any_changed() -> bool:

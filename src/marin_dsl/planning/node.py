@@ -64,6 +64,7 @@ class Node:
     stands_for: dict[str, str] | None = None
     missed: bool = False
     volatile: bool = False
+    reaches: bool = False
     verifies: bool = False
     continuation: Node | None = None
 

@@ -18,7 +18,7 @@ from marin_dsl.expression.inline import Choice, InlineFunction, Recall
 from marin_dsl.expression.keys import drawn, recipe_key, volatile_key
 from marin_dsl.expression.waits import Waits, check_order, merged
 from marin_dsl.outcome import Blame, Failed
-from marin_dsl.planning.code_drift import Codes, code_of, composed
+from marin_dsl.planning.code_drift import Codes, composed
 from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue
@@ -131,7 +131,10 @@ class Resolution:
             return False
         record, value = found
         node.how, node.call, node.led = "hit", call, (call, False, None)
-        node.made_by, node.stands_for = composed(code_of(node.expression, record), ()), record.get("stands_for")
+        node.made_by, node.stands_for = composed(self.codes.own(node.expression, record), ()), record.get("stands_for")
+        if self.codes.reaches(node.expression):  # its result says only by what code of its own it was made
+            node.led = self.store.led_to(call) or node.led
+            node.made_by = node.led[2] or node.made_by
         node.stored(value)
         return True
 
@@ -164,7 +167,8 @@ class Resolution:
             data = [self.nodes[reference.key] for reference in node.expression.references]
             node.over_failure = any(found.over_failure or found.outcome() is not None for found in data)
             node.volatile = any(found.volatile for found in data)
-            node.made_by = composed(code_of(node.expression), [found.made_by for found in data])
+            node.made_by = composed(self.codes.own(node.expression), [found.made_by for found in data])
+            node.reaches = self.codes.reaches(node.expression)
         of_outcome = isinstance(operator, InlineFunction | Choice) and operator.of_outcome
         without = [found for found in (waits if of_outcome else inputs) if found.outcome() is not None]
         if without:
@@ -191,7 +195,7 @@ class Resolution:
             record, value = found
             node.how = "cutoff"
             below = [self.nodes[reference.key].made_by for reference in node.expression.references]
-            node.made_by = composed(code_of(node.expression, record), below)
+            node.made_by = composed(self.codes.own(node.expression, record), below)
             node.stored(value)
             return
         if self.keep_failures and not node.verifies and self._kept(node, node.call):
@@ -260,6 +264,8 @@ class Resolution:
         """Give a node the outcome of the one that it goes on with."""
         if isinstance(node.expression.operator, Choice):
             self._made_by_choosing(node, other)
+        elif other.made_by != self.codes.of(other.expression)[other.expression.key]:
+            node.made_by = composed(b"", [node.made_by, other.made_by])  # what it returned was made by other code
         node.over_failure = node.over_failure or other.over_failure or other.outcome() is not None
         node.volatile = node.volatile or other.volatile
         node.value, node.encoded, node.digest = other.value, other.encoded, other.digest
@@ -268,7 +274,8 @@ class Resolution:
 
     def _made_by_choosing(self, node: Node, *chosen: Node) -> None:
         taken = (self.nodes[first_of(node.expression).key], *chosen)
-        node.made_by = self.codes.of_choice(node.expression, {each.expression.key: each.made_by for each in taken})
+        made_by = {each.expression.key: each.made_by for each in taken}
+        node.made_by = self.codes.of_choice(node.expression, made_by, chosen[0].expression if chosen else None)
 
     def load(self, node: Node) -> Any:
         """The value of a node that has one."""

@@ -298,3 +298,8 @@ def _latest_root():
 
 def _lineage_nodes(root):
     return document("lineage", root)["lineages"][0]["nodes"]
+
+
+def test_a_lineage_has_one_form(evaluated):
+    done = marin("lineage", "a-page@1.0", "--json", "--dot")
+    assert (done.exit_code, "take one of them" in done.output) == (2, True)

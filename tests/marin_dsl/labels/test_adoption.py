@@ -112,6 +112,13 @@ def test_what_is_not_there_cannot_be_adopted(store, uri):
     assert current(store, Label("corpus", "1.0")) is None
 
 
+def test_an_empty_uri_is_not_the_working_directory(store):
+    for uri in ("", "  "):
+        with pytest.raises(CannotAdopt, match="an empty uri cannot be adopted"):
+            adopt(store, "corpus", "1.0", uri)
+    assert current(store, Label("corpus", "1.0")) is None
+
+
 def test_an_adopted_label_drifts_and_says_that_it_was_adopted(store, data):
     adopt(store, "corpus", "1.0", str(data))
     outcome, (told,) = run(made().named("corpus", "1.0"), store)

@@ -144,3 +144,14 @@ def test_a_change_of_code_names_the_definitions_that_changed():
     sources = {b"old": {"m.step": "1", "m.same": "x", "m.gone": "y"}, b"new": {"m.step": "2", "m.same": "x"}}
     found = differences(b"old", b"new", records.get, records.get, lambda key, record: sources[key])
     assert [str(change) for change in found] == ["code of m.gone, m.step changed"]
+
+
+def test_expressions_that_came_or_went_are_told_by_their_titles():
+    old, new = f([g(1)], g(5)), f([g(1), g(2), [g(3)], {"a": g(4)}], None)
+    keys = {key: structure(found) for root in (old, new) for found in walk(root) for key in [found.key]}
+    assert [str(change) for change in differences(old.key, new.key, keys.get, keys.get) if not change.inherited] == [
+        "other g(value=5) → None",
+        "value[1] (absent) → g(value=2)",
+        "value[2] (absent) → [g(value=3)]",
+        "value[3] (absent) → {'a': g(value=4)}",
+    ]

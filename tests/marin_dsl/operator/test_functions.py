@@ -233,6 +233,25 @@ def test_nothing_of_a_function_in_memory_is_written(tmp_path):
     assert secret_name.encode() not in written
 
 
+def _reading(stream):
+    return lambda x: stream.read()
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda file: _reading(file), r"holds a io.TextIOWrapper \(.*_reading.<locals>.<lambda>.<closure>.stream\)"),
+        (lambda file: file.read, r"holds a io.TextIOWrapper \(TextIOWrapper.read: self\)"),
+        (lambda file: functools.partial(triple, file), "holds a io.TextIOWrapper"),
+        (lambda file: lambda x, stream=file: stream.read(), "holds a io.TextIOWrapper .*: default 0"),
+        (lambda file: _reading(iter([1, 2])), "holds a list_iterator"),
+    ],
+)
+def test_one_that_holds_what_it_cannot_be_told_by_is_refused(function, text):
+    with open(__file__) as file, pytest.raises(WrongCall, match=f"at `f`: the function .* {text}"):
+        apply(function(file), 1)
+
+
 def test_a_second_run_is_served(tmp_path):
     store, calls = Store(tmp_path), []
     events: list[dict[str, Any]] = []

@@ -318,7 +318,7 @@ def test_drift_is_not_taken_as_accepted_where_it_is_not_known_what_was_chosen(st
 
 PLANS = st.recursive(
     st.tuples(st.sampled_from(["plus", "fails"]), st.integers(0, 2)),
-    lambda below: st.tuples(st.sampled_from(["plus", "when", "recover", "at_least"]), below, below, below),
+    lambda below: st.tuples(st.sampled_from(["plus", "when", "recover", "at_least", "map"]), below, below, below),
     max_leaves=12,
 )
 
@@ -333,6 +333,7 @@ def planned(kind, *parts):
         "when": lambda: when(one > 1, then, other),
         "recover": lambda: one.recover(other),
         "at_least": lambda: at_least(1, [one, then])[0],
+        "map": lambda: nested_sum(plus.map(wrapped(one), m=then)),
     }[kind]()
 
 
@@ -349,12 +350,54 @@ def test_what_was_made_by_this_code_has_the_digest_of_this_code(plan):
                 assert node.made_by == resolution.codes.of(node.expression)[node.expression.key] is not None
 
 
-def test_calls_made_for_elements_are_not_looked_through(store):
-    def graph(edition):
-        return plus(nested_sum(twice_of(edition).map(numbers(3))))
+MAPS = {
+    "called": lambda edition: twice_of(edition).map(numbers(3)),
+    "in a part": lambda edition: plus.map(numbers(3), m=twice_of(edition)(1)),
+    "in the list": lambda edition: plus.map(wrapped(twice_of(edition)(1))),
+    "of a map": lambda edition: plus.map(twice_of(edition).map(numbers(3))),
+    "chosen": lambda edition: when(plus(1) > 0, twice_of(edition).map(numbers(2)), []),
+}
 
-    run(graph(1), store)
-    assert run(graph(2), store)[1:] == (0, [])
+
+@pytest.mark.parametrize("made", MAPS.values(), ids=MAPS)
+def test_drift_is_found_in_calls_that_were_made_for_elements(made, store):
+    def graph(edition):
+        return plus(nested_sum(made(edition)))
+
+    value, _, told = run(graph(1), store)
+    assert told == []
+    looks = looks_at(store)
+    assert run(graph(1), store)[1:] == (0, [])
+    assert sum(path.startswith(("recipes/", "results/")) for path in looks) == 2
+    again, ran, (told,) = run(graph(2), store)
+    assert (again, ran) == (value, 0)
+    assert told["title"].startswith("twice(n=")
+    assert any(line.startswith("+") and "n + n" in line for line in told["code"])
+    with pytest.raises(DriftRefused):
+        evaluate(graph(2), store=store, debug=True, drift="strict")
+    assert run(graph(2), store, drift="accept")[1:] == (0, [])
+    assert run(graph(2), store, drift="strict")[1:] == (0, [])
+
+
+def test_a_map_that_runs_anew_over_old_calls_is_made_by_the_old_code(store):
+    def graph(edition, count):
+        return plus(nested_sum(twice_of(edition).map(numbers(count))))
+
+    run(graph(1, 2), store)
+    for _ in range(2):
+        value, _, told = run(graph(2, 3), store)  # one more call, by the new code
+        assert (value, len(told)) == (7, 1)
+
+
+def test_a_map_over_nothing_has_no_drift(store):
+    run(nested_sum(twice_of(1).map(numbers(0))), store)
+    assert run(nested_sum(twice_of(2).map(numbers(0))), store, drift="strict")[1:] == (0, [])
+    assert run(nested_sum(twice_of(2).map(numbers(0))), store, drift="strict")[1:] == (0, [])
+
+
+@op(name="test.wrapped", version="1")
+def wrapped(n: int) -> list[int]:
+    return [n]
 
 
 @op(name="test.numbers", version="1")
@@ -365,3 +408,93 @@ def numbers(n: int) -> list[int]:
 @op(name="test.nested_sum", version="1")
 def nested_sum(of: list[int]) -> int:
     return sum(of)
+
+
+def returning(edition: int, *, version: str | None, kind: str = "plain"):
+    """An operator that returns an expression of one whose code has editions."""
+    twice = twice_of(edition)
+    shapes = {
+        "plain": lambda n: twice(n),
+        "deeper": lambda n: plus(plus(twice(plus(n)))),
+        "in a list": lambda n: [twice(k) for k in range(n)],
+        "mapped": lambda n: nested_sum(twice.map(numbers(n))),
+        "chosen": lambda n: when(plus(n) > 0, twice(n), plus(n)),
+    }
+    shape = shapes.get(kind)
+
+    @op(name="test.recursive", version=version)
+    def recursive(n: int):
+        return plus(recursive(n - 1)) if n else twice(7)
+
+    if shape is None:
+        return recursive
+
+    @op(name="test.returning", version=version)
+    def returning(n: int):
+        return shape(n)
+
+    return returning
+
+
+@pytest.mark.parametrize("version", [None, "1"])
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "deeper", "in a list", "mapped", "chosen"])
+def test_drift_is_found_in_what_an_operator_returned(store, kind, version, below):
+    def graph(edition):
+        made = returning(edition, version=version, kind=kind)
+        return counted(made(plus(1) if below else 2))
+
+    value, _, told = run(graph(1), store)
+    assert told == []
+    looks = looks_at(store)
+    assert run(graph(1), store)[1:] == (0, [])
+    assert sum(path.startswith(("recipes/", "results/")) for path in looks) == 2
+    for _ in range(2):
+        again, ran, (told,) = run(graph(2), store)
+        assert (again, ran) == (value, 0)
+        assert told["title"].startswith("twice(")
+        assert any(line.startswith("+") and "n + n" in line for line in told["code"])
+    with pytest.raises(DriftRefused):
+        evaluate(graph(2), store=store, debug=True, drift="strict")
+    assert run(graph(2), store, drift="accept")[1:] == (0, [])
+    assert run(graph(2), store, drift="strict")[1:] == (0, [])
+
+
+def test_drift_is_found_in_what_an_operator_returned_that_is_a_root(store):
+    for made in (returning(1, version="1"), returning(1, version="1", kind="recursive")):
+        run(made(2), store)
+        run(made(2), store)
+    for kind in ("plain", "recursive"):
+        ((told,), (again,)) = (run(returning(2, version="1", kind=kind)(2), store)[2] for _ in range(2))
+        assert told["operator"] == again["operator"] == "test.twice"
+        assert run(returning(2, version="1", kind=kind)(2), store, drift="accept")[1:] == (0, [])
+        assert run(returning(2, version="1", kind=kind)(2), store, drift="strict")[1:] == (0, [])
+
+
+def test_what_was_not_returned_has_no_drift_though_the_code_reaches_it(store):
+    def made(edition):
+        twice = twice_of(edition)
+
+        @op(name="test.sometimes", version="1")
+        def sometimes(n: int):
+            return twice(n) if n > 5 else plus(n)
+
+        return sometimes
+
+    run(made(1)(1), store)
+    for _ in range(2):
+        assert run(made(2)(1), store, drift="strict")[1:] == (0, [])
+    run(made(1)(7), store)
+    assert len(run(made(2)(7), store)[2]) == 1
+
+
+def test_what_is_returned_anew_and_served_by_old_code_is_told_from_then_on(store):
+    run(twice_of(1)(2), store)
+    for ran in (2, 0):  # the operator is new, and what it returns is not
+        _, found, told = run(counted(returning(2, version="1")(2)), store)
+        assert (found, len(told)) == (ran, 1)
+
+
+@op(name="test.counted", version="1")
+def counted(value: object) -> str:
+    return str(value)
