@@ -129,7 +129,25 @@ def fork(end: Any) -> str:
     return f"parent of one that ended with {os.waitstatus_to_exitcode(status)}"
 
 
+def lose_the_store() -> bytes:
+    blobs = context().scratch.parents[3] / "blobs"
+    if blobs.exists():
+        blobs.rename(blobs.with_name("others"))
+    blobs.write_text("in the way")
+    return bytes(100_000)
+
+
+def cancel() -> None:
+    """As another process would that marks the run as cancelled."""
+    store = context().scratch.parents[3]
+    (run,) = (store / "runs").iterdir()
+    (run / "cancelled").touch()
+    context().check()
+
+
 WAYS: dict[str, Any] = {
+    "lose the store": lose_the_store,
+    "cancel": cancel,
     "fork and return": lambda: fork(lambda: None),
     "fork and exit": lambda: fork(sys.exit),
     "fork and exit with 3": lambda: fork(lambda: sys.exit(3)),

@@ -14,6 +14,7 @@ import pytest
 
 from marin_dsl import Failed, Ok, Store, evaluate, op, provenance, secret
 from marin_dsl.evaluation import retries
+from marin_dsl.store import StoreUnavailable
 from marin_dsl.worker.isolation import Process, Ready, _death, ready
 from tests.marin_dsl.isolated_operators import continuing, isolated, plain
 
@@ -218,6 +219,16 @@ def test_only_the_process_that_was_given_a_call_answers_and_not_one_that_it_fork
         file.write(f"{os.getpid()}\n")
     assert [found.value for found in outcomes] == [f"parent of one that ended with {status}", 1]
     assert (tmp_path / "drivers").read_text() == f"{os.getpid()}\n", "a child went on with what its parent does"
+
+
+def test_the_trouble_of_the_store_in_its_process_stops_the_run(tmp_path):
+    with pytest.raises(StoreUnavailable, match=r"blobs/.*a part of the path is a file"):
+        run(isolated("lose the store"), tmp_path)
+
+
+def test_a_cancellation_that_it_sees_in_its_process_is_no_failure_of_the_operator(tmp_path):
+    outcome = run(isolated("cancel"), tmp_path)
+    assert (outcome.kind, outcome.message) == ("lost", "the run was cancelled")
 
 
 def test_what_a_fork_raised_is_shown_by_it(tmp_path):
