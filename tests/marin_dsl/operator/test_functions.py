@@ -94,7 +94,7 @@ IMPORTABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", IMPORTABLE, ids=str)
+@pytest.mark.parametrize("value", IMPORTABLE, ids=range(len(IMPORTABLE)))
 def test_what_can_be_imported_comes_back_itself(value):
     assert decode(encode([value])) == [value]
     assert decode(encode([value]))[0] is value
