@@ -49,8 +49,8 @@ def test_a_folder_named_pyproject_is_no_project(tmp_path):
 def test_nothing_else_of_the_language_reads_the_environment():
     root = Path(marin_dsl.__file__).parent
     readers = {p.name for p in root.rglob("*.py") if "environ" in p.read_text().replace("environment", "")}
-    # What a user names, what the process of a call is given, and what the check of purity changes.
-    handed_on = {"secret.py", "isolation.py", "isolated.py", "purity.py"}
+    # What a user names, what the processes of a call and of git are given, and what the check of purity changes.
+    handed_on = {"secret.py", "isolation.py", "isolated.py", "purity.py", "git.py"}
     assert readers - handed_on <= {"settings.py", "command_line.py"}
 
 

@@ -56,7 +56,7 @@ ADVICE = {
     "lambda": (lambda: 1, FUNCTION.format("<lambda>")),
     "partial": (functools.partial(len), FUNCTION.format("partial")),
     "function that does as if it could be imported": (PRETENDING, FUNCTION.format("refusal")),
-    "method": (Text("a").upper, OTHER.format("builtin_function_or_method")),
+    "method": (Text("a").upper, FUNCTION.format("Text.upper")),
     "generator": ((x for x in ()), "a generator can be read only once; pass list(...) of it"),
     "iterator": (iter([1]), "a list_iterator can be read only once; pass list(...) of it"),
     "path": (
