@@ -94,7 +94,7 @@ class Annotated:
         first, *attributes = name
         if first in cells:
             self.witness.cell(cells[first])
-            value = _content(cells[first])
+            value = content(cells[first])
         elif first in namespace:
             self.witness.name(namespace, first)
             value = namespace[first]
@@ -198,7 +198,8 @@ def _parts_of(value: object) -> Iterator[object]:
             continue
 
 
-def _content(cell: types.CellType) -> object:
+def content(cell: types.CellType) -> object:
+    """What a variable of a closure holds; `ABSENT` while it holds nothing."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from .annotated import ABSENT, Annotated, Definition
+from .annotated import ABSENT, Annotated, Definition, content
 from .fields import field_values
 from .graph import Node
 from .normal_form import NormalForm, Outer, normal_form
@@ -243,7 +243,7 @@ class Exploration:
             if spelled in free and not reference.is_global:
                 cell = (function.__closure__ or ())[free.index(spelled)]
                 self.witness.cell(cell)
-                return _content(cell), f"{name}.<closure>.{spelled}"
+                return content(cell), f"{name}.<closure>.{spelled}"
             self.witness.name(scope, spelled)  # also that it is not there: it may be defined later
             if spelled in scope and spelled not in _PLACE_OF_A_MODULE:
                 return scope[spelled], f"{scope.get('__name__')}.{spelled}"
@@ -357,13 +357,6 @@ def _why_not(source: Source | None, code: types.CodeType) -> str:
 def _mangled(name: str, function: types.FunctionType) -> str:
     owner = function.__code__.co_qualname.rpartition(".")[0].rpartition(".")[2].lstrip("_")
     return f"_{owner}{name}" if name.startswith("__") and not name.endswith("__") else name
-
-
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return ABSENT
 
 
 def _member(module: types.ModuleType, name: str) -> object:
