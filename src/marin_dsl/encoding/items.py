@@ -61,7 +61,10 @@ def read_item(data: bytes, tag: Callable[[int, Any], Any]) -> Any:
                 raise ValueError("a map has the same key twice")
             return pairs
         if major == TAG:
-            return tag(argument, item())
+            content = item()
+            if at > size:  # nothing is made of half a number
+                raise _cut_short(size)
+            return tag(argument, content)
         if major == _SIMPLE_OR_FLOAT:
             value, width = _simple(data, at, argument)
             at += width

@@ -1,10 +1,11 @@
 """Bytes that are no value: said as `Undecodable`, soon, and without taking memory."""
 
+import fractions
 import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from marin_dsl.encoding import LeafMissing, Undecodable, decode, encode, tags
@@ -62,6 +63,7 @@ def test_any_content_under_our_tags_is_read_or_refused(data):
 
 
 @given(values(max_leaves=5), st.integers(1, 20))
+@example(fractions.Fraction(1, 24), 1)
 def test_a_value_cut_short_is_refused(value, missing):
     data = encode(value)
     with pytest.raises(
