@@ -16,12 +16,11 @@ from typing import Any
 
 import attrs
 
-from .scopes import Imported
+from .scopes import Imported, imports
 from .territory import Territory
-from .witness import Witness
+from .witness import ABSENT, Witness, content
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-ABSENT = object()
 _FORWARD = (str, typing.ForwardRef)
 # What forms and variables of types are made of; which they have depends on their make.
 _PARTS = ("__origin__", "__args__", "__bound__", "__constraints__", "__supertype__", "__value__")
@@ -126,14 +125,8 @@ def imports_for_checkers(tree: ast.Module) -> dict[str, Imported]:
     for statement in tree.body:
         if isinstance(statement, ast.If) and _dotted(statement.test)[-1:] == ("TYPE_CHECKING",):
             for part in statement.body:
-                if isinstance(part, ast.ImportFrom):
-                    for alias in part.names:
-                        wanted = Imported(part.module or "", part.level, alias.name)
-                        found[alias.asname or alias.name] = wanted
-                elif isinstance(part, ast.Import):
-                    for alias in part.names:
-                        module = alias.name if alias.asname else alias.name.partition(".")[0]
-                        found[alias.asname or module] = Imported(module, 0, None)
+                if isinstance(part, ast.Import | ast.ImportFrom):
+                    found |= {name: meaning for name, _, meaning in imports(part)}
     return found
 
 
@@ -196,11 +189,3 @@ def _parts_of(value: object) -> Iterator[object]:
             yield getattr(value, name, None)
         except Exception:  # an alias is only now computed, and the project's code may raise anything
             continue
-
-
-def content(cell: types.CellType) -> object:
-    """What a variable of a closure holds; `ABSENT` while it holds nothing."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return ABSENT

@@ -13,14 +13,14 @@ from typing import Any
 
 import attrs
 
-from .annotated import ABSENT, Annotated, Definition, content
+from .annotated import Annotated, Definition
 from .fields import field_values
 from .graph import Node
 from .normal_form import NormalForm, Outer, normal_form
 from .scopes import Imported
 from .source import Source, bytecode_form, read_source
 from .territory import Territory, importable, public_name
-from .witness import Witness
+from .witness import ABSENT, Witness, content
 
 Part = str | bytes | Node
 _PLACE_OF_A_MODULE = {

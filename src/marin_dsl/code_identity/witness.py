@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-_ABSENT = object()
+ABSENT = object()
 Names = dict[int, tuple[Mapping[str, object], dict[str, object]]]
 State = bytes | tuple[object, ...] | None
 
@@ -48,7 +48,7 @@ class Witness:
 
     def cell(self, cell: types.CellType) -> None:
         """Remember what a variable of a closure holds."""
-        self._cells.append((cell, _held(cell)))
+        self._cells.append((cell, content(cell)))
 
     def value(self, value: object) -> None:
         """Remember what a value consists of."""
@@ -78,19 +78,19 @@ class Witness:
         """Whether everything is as it was."""
         return (
             all(map(_mean_the_same, (*self._names.values(), *self._attributes.values())))
-            and all(_held(cell) is content for cell, content in self._cells)
+            and all(content(cell) is held for cell, held in self._cells)
             and all(map(_has_the_same, self._fields.values()))
             and all(_equal(self.state_of(value), state) for value, state in self._states.values())
         )
 
 
 def _note(names: Names, namespace: Mapping[str, object], name: str) -> None:
-    names.setdefault(id(namespace), (namespace, {}))[1][name] = namespace.get(name, _ABSENT)
+    names.setdefault(id(namespace), (namespace, {}))[1][name] = namespace.get(name, ABSENT)
 
 
 def _mean_the_same(noted: tuple[Mapping[str, object], dict[str, object]]) -> bool:
     namespace, seen = noted
-    return all(map(operator.is_, map(namespace.get, seen, itertools.repeat(_ABSENT)), seen.values()))
+    return all(map(operator.is_, map(namespace.get, seen, itertools.repeat(ABSENT)), seen.values()))
 
 
 def _has_the_same(noted: tuple[object, dict[str, object]]) -> bool:
@@ -98,11 +98,12 @@ def _has_the_same(noted: tuple[object, dict[str, object]]) -> bool:
     return all(getattr(value, name, None) is part for name, part in seen.items())
 
 
-def _held(cell: types.CellType) -> Any:
+def content(cell: types.CellType) -> Any:
+    """What a variable of a closure holds; `ABSENT` while it holds nothing."""
     try:
         return cell.cell_contents
     except ValueError:
-        return _ABSENT
+        return ABSENT
 
 
 def _equal(now: State, before: State) -> bool:

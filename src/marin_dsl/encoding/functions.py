@@ -32,7 +32,7 @@ class Meaning:
     seen: object = attrs.field(default=None, eq=False, repr=False)
 
 
-Named = tuple[str, bytes]
+FunctionKey = tuple[str, bytes]
 """Place and code of a function: two of one code can have two places, and then are two values."""
 
 
@@ -43,7 +43,7 @@ class _Held:
     function: Any
 
 
-class Functions(Mapping[Named, Any]):
+class Functions(Mapping[FunctionKey, Any]):
     """Functions that go along with an expression; unpickling makes them known where they arrive.
 
     Args:
@@ -53,14 +53,14 @@ class Functions(Mapping[Named, Any]):
 
     __slots__ = ("_held", "seen")
 
-    def __init__(self, held: Mapping[Named, Any], seen: tuple[object, ...] = ()) -> None:
+    def __init__(self, held: Mapping[FunctionKey, Any], seen: tuple[object, ...] = ()) -> None:
         self._held = {named: _known(named, function) for named, function in held.items()}
         self.seen = seen
 
-    def __getitem__(self, named: Named) -> Any:
+    def __getitem__(self, named: FunctionKey) -> Any:
         return self._held[named].function
 
-    def __iter__(self) -> Iterator[Named]:
+    def __iter__(self) -> Iterator[FunctionKey]:
         return iter(self._held)
 
     def __len__(self) -> int:
@@ -81,11 +81,11 @@ class MeaningOf(Protocol):
         ...
 
 
-_KNOWN: weakref.WeakValueDictionary[Named, _Held] = weakref.WeakValueDictionary()
+_KNOWN: weakref.WeakValueDictionary[FunctionKey, _Held] = weakref.WeakValueDictionary()
 """Functions in memory: who refers to one by what it is holds it (see `Functions`)."""
 
 
-def _known(named: Named, function: Any) -> _Held:
+def _known(named: FunctionKey, function: Any) -> _Held:
     return _KNOWN.setdefault(named, _Held(function))
 
 

@@ -49,7 +49,7 @@ def _identified(root: Expression[Any], anew: dict[int, Expression[Any]]) -> Expr
         if id(expression) not in anew:
             references = tuple(anew[id(each)] for each in expression.references)
             waits = tuple(anew[id(each)] for each in expression.waits)
-            payload, functions = _of_functions(expression, references)
+            payload, functions = _of_functions(expression)
             key = recipe_key(expression.identity, payload, [each.key for each in references])
             same = key == expression.key and all(map(_is, waits, expression.waits))
             same = same and all(map(_is, references, expression.references))
@@ -72,9 +72,7 @@ def _any_function_changed() -> bool:
     return bool(_FUNCTIONS_CHANGED)
 
 
-def _of_functions(
-    expression: Expression[Any], references: tuple[Expression[Any], ...]
-) -> tuple[tuple[bytes, ...], Functions]:
+def _of_functions(expression: Expression[Any]) -> tuple[tuple[bytes, ...], Functions]:
     """Encoded arguments and functions by the code that these have now."""
     if not expression.functions:
         return expression.payload, expression.functions
