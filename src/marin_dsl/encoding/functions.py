@@ -115,8 +115,8 @@ def function_meant(place: str, code: bytes | None) -> Any:
         ValueError: what is here has another code.
     """
     known = _KNOWN.get((place, code)) if code is not None else None
-    if known is not None:
-        return known.function
+    if known is not None and (not place or known.function.__module__ == "__main__"):
+        return known.function  # it came with its expression; others can be looked at as they are now
     if not place:
         raise LookupError(
             "it holds a function that cannot be imported, which is kept in no store; build the expression again"

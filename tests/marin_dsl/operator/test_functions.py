@@ -339,6 +339,17 @@ def test_what_changes_in_the_process_is_seen_by_the_next_evaluation(tmp_path):
         assert [each.value for each in evaluate(*calls, store=store)] == [5, 5, 10]
 
 
+def test_one_that_changed_in_the_process_is_not_taken_for_what_it_was(tmp_path):
+    with imported(tmp_path, {"__init__.py": HELPED.format(rate=21)}) as package:
+        held = package.call(package.given, 1)
+        data = encode([package.given])
+        assert decode(data) == [package.given]
+        package.RATE = 22
+        with pytest.raises(Undecodable, match="is not what it was when the value was made"):
+            decode(data)
+        assert held.functions
+
+
 def test_a_process_that_has_loaded_other_code_says_so(tmp_path):
     with imported(tmp_path, {"__init__.py": HELPED.format(rate=1)}) as package:
         package.RATE = 3  # no other process sees that
