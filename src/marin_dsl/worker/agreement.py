@@ -30,7 +30,7 @@ def differs(task: Task) -> bool:
 
 def _is_another(named: tuple[str, bytes], function: Any) -> bool:
     """Whether a function that was imported here has another code than that by which it is an argument."""
-    if function.__module__ == "__main__" or not place_of(function):
+    if not place_of(function) or function.__module__ == "__main__":
         return False  # it came with the task
     meaning = meaning_of(function)
     return meaning is not None and meaning.code != named[1]

@@ -120,6 +120,7 @@ IN_MEMORY = {
     "function of an operator": (lambda: double.function, lambda: triple, 4, 6),
     "getter": (lambda: operator.attrgetter("real"), lambda: operator.attrgetter("imag"), 2, 0),
     "method that is built in": (lambda: [5, 6, 7].__getitem__, lambda: [5, 6, 8].__getitem__, 7, 8),
+    "operator of a number": (lambda: (5).__add__, lambda: (6).__add__, 7, 8),
     "wrapper": (lambda: functools.lru_cache(_scaled(2)), lambda: functools.lru_cache(_scaled(3)), 4, 6),
     "compiled": (lambda: jax.jit(_scaled(2)), lambda: jax.jit(_scaled(3)), 4, 6),
     "local class": (lambda: _local_class(1), lambda: _local_class(2), None, None),
