@@ -93,8 +93,7 @@ def evaluate(
         verify_sample=verify_sample,
     )
     found.run(lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler))
-    outcomes = tuple(map(found.outcome, found.roots))
-    return outcomes[0] if len(roots) == 1 and isinstance(roots[0], Expression) else outcomes
+    return found.outcomes[0] if len(roots) == 1 and isinstance(roots[0], Expression) else found.outcomes
 
 
 def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = False, drift: Policy = "advise") -> Plan:

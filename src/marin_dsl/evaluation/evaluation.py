@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -95,7 +96,7 @@ class Evaluation:
         else:
             self._note_served()
             self._record_served()
-        counts, outcomes = self.resolution.counts(), self._outcomes()
+        counts, outcomes = self.resolution.counts(), self._told_outcomes
         self.emit({"event": "finished", "run": self.id, "ran": self.ran, "counts": counts, "outcomes": outcomes})
 
     def _record_served(self) -> None:
@@ -330,13 +331,15 @@ class Evaluation:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
         took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
-        counts, outcomes = self.resolution.counts(), self._outcomes()
+        counts, outcomes = self.resolution.counts(), self._told_outcomes
         self.store.add(
             f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}
         )
 
-    def _outcomes(self) -> dict[str, str]:
-        return {format_digest(root.key): type(self.outcome(root)).__name__ for root in self.roots}
+    @functools.cached_property
+    def _told_outcomes(self) -> dict[str, str]:
+        told = zip(self.roots, self.outcomes, strict=True)
+        return {format_digest(root.key): type(outcome).__name__ for root, outcome in told}
 
     def _move_labels(self) -> None:
         """Record what labels stand for; where somebody else came first, drift is told."""
@@ -348,9 +351,13 @@ class Evaluation:
             if drift is not None:
                 self.emit(announcements.drifted(drift, self.drift.policy))
 
-    def outcome(self, expression: Expression[Any]) -> Outcome:
-        """What became of a root."""
-        node = self.resolution.nodes[expression.key]
+    @functools.cached_property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of each root; to be asked when the run is over."""
+        return tuple(map(self._outcome, self.roots))
+
+    def _outcome(self, root: Expression[Any]) -> Outcome:
+        node = self.resolution.nodes[root.key]
         found = node.outcome()
         if found is not None:
             return found
