@@ -170,8 +170,8 @@ def _write(store: Store, key: bytes, recipe: dict[str, Any], old: dict[str, Any]
     call = {"call": said.new, "title": recipe["title"], "operator": operator, "stands_for": stands_for}
     # Somebody decided that this value is the one, so that it is served even if something failed when it was made.
     record = {**_UNKNOWN, **old, **call, "inputs": [], "over_failure": False}
-    if not store.files.create(place("results", key, ".json"), write_record(record)):
-        store.files.replace(place("results", key, ".json"), (write_record(record),))
+    path = place("results", key, ".json")
+    store.files.replace(path, (write_record(path, record),))
     if recipe["references"]:  # a call without inputs is known by its recipe key
         store.put_call(key, key)
 

@@ -13,7 +13,6 @@ from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression.annotations import Label
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.store.closure import label_folders
-from marin_dsl.store.records import write_record
 
 
 class LabelMoved(RuntimeError):
@@ -116,7 +115,7 @@ def _append(store: Store, place: str, record: dict[str, Any], after: int) -> int
     if next(intact, 0) != after:
         return None
     number = max(numbers, default=0) + 1
-    return number if store.files.create(f"{place}/{number:06d}.json", write_record(record)) else None
+    return number if store.append(place, number, record) else None
 
 
 def _moved(store: Store, label: Label) -> str:

@@ -31,7 +31,7 @@ from marin_dsl.sources import unpacked
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.store.closure import Recorded, closure, label_folders
 from marin_dsl.store.copy import Copied, copy
-from marin_dsl.store.records import NewerSchema, read_record, write_record
+from marin_dsl.store.records import OtherSchema, read_record, write_record
 from marin_dsl.store.verify import verify
 
 Values = Literal["all", "root", "none"]
@@ -108,7 +108,7 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
         readme(listed, start, environment, len(found), sources, written), encoding="utf-8"
     )
     files = {path: _described(folder / path) for path in _paths(folder)}
-    (folder / LIST).write_bytes(write_record({**listed, "files": files}))
+    (folder / LIST).write_bytes(write_record(LIST, {**listed, "files": files}))
     return Exported(str(folder), len(files) + 1, sum(size for size, _ in files.values()), copied.missing)
 
 
@@ -143,7 +143,7 @@ def _check_record(folder: Path, path: str) -> None:
     kind, _, place = path.partition("/")
     if kind != "store" or place.startswith("blobs/") or not place.endswith((".json", ".call", ".next")):
         return
-    record = read_record((folder / path).read_bytes())
+    record = read_record(place, (folder / path).read_bytes())
     wrong = "" if record is None else misshapen(place, record)
     if wrong:
         raise ExportRefused(f"{folder}/{path} is a record that no store writes ({wrong}): do not trust it")
@@ -289,12 +289,12 @@ def _described(path: Path) -> tuple[int, str]:
 def _checked(folder: Path) -> dict[str, Any]:
     """The list of an export whose files all are as it says."""
     try:
-        listed = read_record((folder / LIST).read_bytes())
+        listed = read_record(LIST, (folder / LIST).read_bytes())
     except OSError as error:
         raise ExportRefused(
             f"{folder} is no export, or it was not finished: {LIST} cannot be read ({error.strerror})"
         ) from None
-    except NewerSchema as error:
+    except OtherSchema as error:
         raise ExportRefused(f"{folder}/{LIST}: {error}") from None
     if listed is None:
         raise ExportRefused(f"{folder}/{LIST} is damaged: ask for the export again")

@@ -33,7 +33,7 @@ import attrs
 
 from marin_dsl.store.closure import literal_leaves
 from marin_dsl.store.files import Entry, Files, is_temporary
-from marin_dsl.store.records import NewerSchema, read_record
+from marin_dsl.store.records import OtherSchema, read_record
 from marin_dsl.store.store import Store
 
 GRACE = 7 * 86400.0
@@ -199,16 +199,16 @@ class _Mentions:
         data = self._files.read(path) or b""
         digests = {found.decode() for found in _DIGEST.findall(data)}
         if _home(path).startswith("recipes/") and path.endswith(".json"):
-            digests |= _literals(data)
+            digests |= _literals(path, data)
         return frozenset(digests), frozenset(found.decode("utf-8", "replace") for found in _MADE_BY.findall(data))
 
 
-def _literals(data: bytes) -> set[str]:
+def _literals(path: str, data: bytes) -> set[str]:
     """Digests of the large literals among the arguments of a recipe."""
     try:
-        record = read_record(data)
+        record = read_record(path, data)
         return set() if record is None else {digest.hex() for digest in literal_leaves(record)}
-    except (NewerSchema, KeyError):
+    except (OtherSchema, KeyError):
         return set()
 
 

@@ -18,7 +18,6 @@ import attrs
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, literal_leaves, recalled
 from marin_dsl.store.files import place
-from marin_dsl.store.records import read_record
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import ContentDamaged
 
@@ -95,7 +94,7 @@ def copy(
 class _Copier:
     def __init__(self, source: Store, target: Store, known: dict[str, str], valued: Callable[[bytes], bool]) -> None:
         self.source, self.target, self.known, self.valued = source, target, known, valued
-        self.logs: dict[str, dict[str, bytes]] = {}
+        self.logs: dict[str, dict[str, dict[str, Any]]] = {}
         # What was moved, told by several threads: sizes of blobs by digest, and paths of records.
         self.blobs: dict[bytes, int] = {}
         self.records: list[str] = []
@@ -137,28 +136,25 @@ class _Copier:
         labels = {recalled(met.recipe) for met in found.values() if met is not None}
         return {label for label in labels if label in self.known}
 
-    def log(self, folder: str) -> dict[str, bytes]:
-        """The intact records of a log, as they are in their files, by path."""
-        found = {path: self.source.files.read(path) for path in self.source.numbered(folder).values()}
-        return {path: data for path, data in found.items() if data and self.source.parsed(path, data)}
+    def log(self, folder: str) -> dict[str, dict[str, Any]]:
+        """The intact records of a log by path."""
+        found = {path: self.source.read(path) for path in self.source.numbered(folder).values()}
+        return {path: record for path, record in found.items() if record is not None}
 
-    def check_label(self, label: str, folder: str, entries: dict[str, bytes]) -> None:
+    def check_label(self, label: str, folder: str, entries: dict[str, dict[str, Any]]) -> None:
         for number, path in self.target.numbered(folder).items():
-            if self.target.read(path) is None:
-                continue
-            if self.target.files.read(path) != entries.get(path):
+            there = self.target.read(path)
+            if there is not None and there != entries.get(path):
                 raise LabelDiverged(
                     f"{label} has another history in {self.target.url} than in {self.source.url} (entry "
                     f"{number}); copy it the other way, or give one of them another version"
                 )
 
-    def roots(self, logs: dict[str, dict[str, bytes]]) -> Iterator[bytes]:
+    def roots(self, logs: dict[str, dict[str, dict[str, Any]]]) -> Iterator[bytes]:
         """What the labels stand for or stood for, and what was last evaluated under them."""
         for folder, entries in logs.items():
             wanted = list(entries.values())[-1:] if folder.startswith("history/") else entries.values()
-            for data in wanted:
-                record = read_record(data)
-                assert record is not None
+            for record in wanted:
                 self.runs |= _runs({"provenance": record})
                 yield parse_digest(record["recipe"])
 
@@ -204,9 +200,7 @@ class _Copier:
 
     def attempts(self, folder: str, title: str) -> set[str]:
         runs = set()
-        for data in self.log(folder).values():
-            record = read_record(data)
-            assert record is not None
+        for record in self.log(folder).values():
             if self.move_blobs(blobs_in(record).items(), title):
                 self.append(folder, record)
             runs |= _runs(record)
@@ -234,8 +228,8 @@ class _Copier:
     def run_of(self, run: str) -> None:
         """Copy the records of a run, with the environment that they name."""
         for part in ("start", "end"):
-            for path, data in self.log(f"runs/{run}/{part}").items():
-                self.move_blobs(blobs_in(read_record(data)).items(), f"run {run}")
+            for path, record in self.log(f"runs/{run}/{part}").items():
+                self.move_blobs(blobs_in(record).items(), f"run {run}")
                 self.record(path)
         segments = (f"runs/{run}/events/{name}" for name in self.source.files.names(f"runs/{run}/events"))
         for path in (f"runs/{run}/events.jsonl", *segments):
@@ -244,10 +238,10 @@ class _Copier:
                 self.target.files.replace(path, (events,))
                 self.records.append(path)
 
-    def entries(self, folder: str, entries: dict[str, bytes]) -> None:
-        for path, data in entries.items():
+    def entries(self, folder: str, entries: dict[str, dict[str, Any]]) -> None:
+        for path, record in entries.items():
             if self.target.read(path) is None:
-                self.move_blobs(blobs_in(read_record(data)).items(), folder)
+                self.move_blobs(blobs_in(record).items(), folder)
                 self.record(path)
 
     def move_blobs(self, blobs: Iterable[tuple[bytes, int | None]], title: str) -> bool:

@@ -1,4 +1,8 @@
-"""Records: small JSON files that carry their own digest, so that a damaged one is noticed and never believed."""
+"""Records: small JSON files that carry their own digest, so that a damaged one is noticed and never believed.
+
+The digest is of what a record says and of its place, so that one that was copied or moved to another place (the result
+of another call, an older entry of a label) is as little believed there as a damaged one.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +13,48 @@ from typing import Any
 
 from marin_dsl.json_bytes import json_bytes
 
-SCHEMA = 1
+SCHEMA = 2
+
+_WITHOUT_PLACES = 1
+"""The schema of records whose digests were of what they say alone; they can be told, and are not read any more."""
 
 _RECORD = re.compile(rb'\{"schema":(\d{1,9}),"digest":"sha256:([0-9a-f]{64})","record":(\{.*\})\}\n', re.DOTALL)
 
 
-def write_record(content: dict[str, Any], *, schema: int = SCHEMA) -> bytes:
-    """The file of a record."""
+def write_record(path: str, content: dict[str, Any], *, schema: int = SCHEMA) -> bytes:
+    """The file of a record.
+
+    Args:
+        path: where it is to be, below the store.
+        content: what it says.
+        schema: version of the form of records.
+    """
     body = json_bytes(content, sort=True)
-    digest = hashlib.sha256(b"%d:%b" % (schema, body)).hexdigest()
-    return b'{"schema":%d,"digest":"sha256:%b","record":%b}\n' % (schema, digest.encode(), body)
+    digest = _digest(path, b"%d" % schema, body)
+    return b'{"schema":%d,"digest":"sha256:%b","record":%b}\n' % (schema, digest, body)
 
 
-def read_record(data: bytes | None) -> dict[str, Any] | None:
-    """The content of a record's file; None when it is absent or damaged.
+def read_record(path: str, data: bytes | None) -> dict[str, Any] | None:
+    """The content of a record's file; None when it is absent or damaged, or was written for another place.
 
-    The digest covers the schema number too: a flipped bit is no later version.
+    The digest covers the schema number too: a flipped bit is no other version.
+
+    Args:
+        path: where it is, below the store.
+        data: the file.
 
     Raises:
-        NewerSchema: the record was written by a later version of Marin DSL.
+        OtherSchema: the record was written by a later or an earlier version of Marin DSL.
     """
     found = None if data is None else _RECORD.fullmatch(data)
     if found is None:
         return None
     schema, digest, body = found.groups()
     # The digest is of the bytes as they are: nothing has to be written anew to be compared.
-    if hashlib.sha256(schema + b":" + body).hexdigest().encode() != digest:
+    if _digest(path, schema, body) != digest:
         return None
-    if int(schema) > SCHEMA:
-        raise NewerSchema(
-            f"a record has schema {int(schema)}, and this version of Marin DSL reads up to {SCHEMA}; upgrade it"
-        )
+    if int(schema) != SCHEMA:
+        raise OtherSchema(int(schema))
     try:
         content: dict[str, Any] = json.loads(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -47,5 +62,45 @@ def read_record(data: bytes | None) -> dict[str, Any] | None:
     return content
 
 
-class NewerSchema(RuntimeError):
-    """Something in the store was written by a later version than this one."""
+def _digest(path: str, schema: bytes, body: bytes) -> bytes:
+    place = b"" if int(schema) == _WITHOUT_PLACES else b"%b:" % _place(path).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(b"%b:%b%b" % (schema, place, body)).hexdigest().encode()
+
+
+def _place(path: str) -> str:
+    """What stands for the place of a record: the same in the trash, where what was collected keeps its name.
+
+    What a call without inputs is and what came of it are said by one record with two names, and which of them it can
+    be read under shows by what it says.
+    """
+    home = path.removeprefix("trash/")
+    return home[_KIND:] if home.endswith(".json") and home.startswith(("results/", "recipes/")) else home
+
+
+_KIND = len("results")
+
+
+class OtherSchema(RuntimeError):
+    """Something was written by another version of Marin DSL than this one.
+
+    Attributes:
+        schema: its schema number.
+    """
+
+    def __init__(self, schema: int) -> None:
+        super().__init__(schema_refused("a record", schema))
+        self.schema = schema
+
+
+def schema_refused(what: str, schema: int) -> str:
+    """The complaint about something that has another schema, with advice.
+
+    >>> schema_refused("a record", 1)
+    'a record has schema 1 of an earlier version of Marin DSL, and this one reads schema 2: take that version for it'
+    """
+    if schema > SCHEMA:
+        return f"{what} has schema {schema}, and this version of Marin DSL reads up to {SCHEMA}; upgrade it"
+    return (
+        f"{what} has schema {schema} of an earlier version of Marin DSL, and this one reads schema {SCHEMA}: take that "
+        "version for it"
+    )

@@ -14,8 +14,8 @@ from typing import Any
 
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.store.blobs import Blobs
-from marin_dsl.store.files import StoreUnavailable, open_files, place, try_writing
-from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
+from marin_dsl.store.files import OTHER, StoreUnavailable, open_files, place, try_writing
+from marin_dsl.store.records import SCHEMA, OtherSchema, read_record, schema_refused, write_record
 from marin_dsl.store.values import StoredValue, blobs_of
 
 _FORMAT = json.dumps({"schema": SCHEMA}).encode()
@@ -56,7 +56,7 @@ class Store(Blobs):
         """Make sure that the store can be used by this version, and make it if it is to be written.
 
         Raises:
-            StoreUnavailable: it cannot be read or written, is damaged, or was written by a later version.
+            StoreUnavailable: it cannot be read or written, is damaged, or was written by another version.
         """
         data = self.files.read("format.json")
         if data is None or data in _UNFINISHED:
@@ -73,10 +73,8 @@ class Store(Blobs):
                 f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
                 f'{{"schema": {SCHEMA}}} into it, else choose another folder'
             )
-        if schema > SCHEMA:
-            raise StoreUnavailable(
-                f"store {self.url} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL"
-            )
+        if schema != SCHEMA:
+            raise StoreUnavailable(f"{schema_refused(f'store {self.url}', schema)}, or {OTHER}")
         if writing:
             try_writing(self.files)
 
@@ -130,7 +128,7 @@ class Store(Blobs):
     ) -> dict[str, Any]:
         if structure is not None:
             record = {**record, **structure}
-        data, written = write_record(record), None
+        data, written = write_record(path, record), None
         if structure is not None and self._created(recipe := place("recipes", call, ".json"), data):
             written = recipe  # one record says both, and is there under both names
         for pause in (*_PAUSES, 0.0):
@@ -162,7 +160,7 @@ class Store(Blobs):
 
     def skip(self, call: bytes, because: list[dict[str, Any]]) -> None:
         """Record that a call has no value since the expression that its operator returned has none."""
-        self.files.replace(place("skips", call, ".json"), (write_record({"because": because}),))
+        self._replace(place("skips", call, ".json"), {"because": because})
 
     # Records by path
 
@@ -179,11 +177,11 @@ class Store(Blobs):
         """What the file of a record says; None when it is absent or damaged.
 
         Raises:
-            StoreUnavailable: it was written by a later version.
+            StoreUnavailable: it was written by another version.
         """
         try:
-            return read_record(data)
-        except NewerSchema as error:
+            return read_record(path, data)
+        except OtherSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
 
     def look_again(self) -> None:
@@ -200,9 +198,14 @@ class Store(Blobs):
     def add(self, folder: str, record: dict[str, Any]) -> int:
         """Append a record to a log (a folder of numbered records); its number, from 1."""
         number = max(self.numbered(folder), default=0) + 1
-        while not self.files.create(f"{folder}/{number:06d}.json", write_record(record)):
+        while not self.append(folder, number, record):
             number += 1
         return number
+
+    def append(self, folder: str, number: int, record: dict[str, Any]) -> bool:
+        """Append a record to a log under a number; False (and no change) when that is taken."""
+        path = f"{folder}/{number:06d}.json"
+        return self.files.create(path, write_record(path, record))
 
     def last(self, folder: str) -> dict[str, Any] | None:
         """The newest intact record of a log, with its number under `number`."""
@@ -225,7 +228,8 @@ class Store(Blobs):
 
     def put_recipe(self, key: bytes, structure: dict[str, Any]) -> None:
         """Record the structure of an expression."""
-        self._created(place("recipes", key, ".json"), write_record(structure))
+        path = place("recipes", key, ".json")
+        self._created(path, write_record(path, structure))
 
     def _created(self, path: str, data: bytes) -> bool:
         """Make a record unless there is one; what is damaged is none, and is replaced."""
@@ -266,7 +270,7 @@ class Store(Blobs):
         """
         record = {"call": format_digest(call), "volatile": volatile}
         record |= {} if made_by is None else {"made_by": made_by.hex()}
-        self.files.replace(place("recipes", key, ".call"), (write_record(record),))
+        self._replace(place("recipes", key, ".call"), record)
 
     def continuation(self, key: bytes) -> bytes | None:
         """The expression whose value became that of a recipe, for one that chose it or whose operator returned it."""
@@ -276,7 +280,10 @@ class Store(Blobs):
     def put_continuation(self, key: bytes, other: bytes) -> None:
         """Record which expression a recipe went on with; the latest wins."""
         if self.continuation(key) != other:
-            self.files.replace(place("recipes", key, ".next"), (write_record({"recipe": format_digest(other)}),))
+            self._replace(place("recipes", key, ".next"), {"recipe": format_digest(other)})
+
+    def _replace(self, path: str, record: dict[str, Any]) -> None:
+        self.files.replace(path, (write_record(path, record),))
 
 
 _NUMBERED = re.compile(r"(\d{6,})\.json").fullmatch

@@ -95,7 +95,7 @@ class _Verifier:
         results = self.keyed("results", {".json"}, self.result)
         recipes = self.keyed("recipes", {".json", ".call", ".next"}, self.recipe)
         self.keyed("skips", {".json"}, lambda *_: None)
-        for kind in ("failures", "conflicts"):
+        for kind in ("failures", "conflicts", "equivalences"):
             calls = [call for call in self.files.names(kind) if _CALL.fullmatch(call)]
             self.strays(kind, calls)
             for call in calls:
@@ -182,7 +182,8 @@ class _Verifier:
         record = self.store.parsed(path, data)
         self.records += 1
         if record is None:
-            self.note("damaged", path, "its content is not what was written; it counts as absent, and can be removed")
+            message = "its content is not what was written here; it counts as absent, and can be removed"
+            self.note("damaged", path, message)
         return record
 
     def log(self, folder: str) -> list[dict[str, Any]]:

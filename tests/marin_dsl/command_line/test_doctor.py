@@ -28,7 +28,7 @@ def level(name: str, code: int) -> dict[str, Any]:
 def test_a_sound_store_is_said_to_be_one(evaluated):
     shown = told("doctor")
     assert all(line.startswith("✓ ") for line in shown)
-    assert any(line.startswith("✓ store      ") and line.endswith(", schema 1") for line in shown)
+    assert any(line.startswith("✓ store      ") and line.endswith(", schema 2") for line in shown)
     assert [check["name"] for check in document("doctor")["checks"]] == [
         "versions", "store", "writing", "space", "leftovers", "records", "conflicts", "runs", "python",
     ]  # fmt: skip

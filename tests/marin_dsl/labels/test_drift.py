@@ -201,7 +201,8 @@ def test_what_was_done_about_drift_of_code_is_in_a_run_though_nothing_ran(store,
     run(root, store=store)
     record = store.result(store.call_of(root.key))
     changed = {**record, "operator": {**record["operator"], "code": "sha256:" + "0" * 64}}
-    store.files.replace(place("results", store.call_of(root.key), ".json"), (write_record(changed),))
+    path = place("results", store.call_of(root.key), ".json")
+    store.files.replace(path, (write_record(path, changed),))
     store.put_call(root.key, store.call_of(root.key), made_by=bytes(32))
     run(experiment(0.1), store=store, drift="accept")
     latest = next(runs(store))

@@ -106,7 +106,7 @@ def test_only_the_values_that_are_wanted_are_in_an_export(store, tmp_path, value
     }
     assert (other.result(other.call_of(root.key)) is not None) == served
     assert other.result(words(5000).key) is None
-    expected = read_record((folder / "experiment.json").read_bytes())["expected"]
+    expected = read_record("experiment.json", (folder / "experiment.json").read_bytes())["expected"]
     assert evaluate(root, store=other, debug=True).digest == expected[f"sha256:{root.key.hex()}"]
 
 
@@ -116,7 +116,7 @@ def test_what_has_no_label_is_exported_by_its_key(store, tmp_path):
     assert import_experiment(folder, other).labels == ()
     assert str(plan(words(5000), store=other)).startswith("0 to run")
     assert evaluate(words(5000), store=other, debug=True).value == ["word"] * 5000
-    (root,) = read_record((folder / "experiment.json").read_bytes())["roots"]
+    (root,) = read_record("experiment.json", (folder / "experiment.json").read_bytes())["roots"]
     assert parse_digest(root["recipe"]) == words(5000).key
 
 
@@ -149,9 +149,9 @@ def test_a_label_that_stands_for_something_else_here_is_a_conflict_and_nothing_i
 
 def relisted(folder, change):
     """Change the list of an export as somebody would who writes a right digest to it."""
-    record = read_record((folder / "experiment.json").read_bytes())
+    record = read_record("experiment.json", (folder / "experiment.json").read_bytes())
     change(record)
-    (folder / "experiment.json").write_bytes(write_record(record))
+    (folder / "experiment.json").write_bytes(write_record("experiment.json", record))
 
 
 def described(path):
@@ -215,10 +215,10 @@ def test_a_blob_whose_content_is_another_is_refused_though_the_list_agrees(expor
 
 def test_a_record_that_names_a_run_outside_the_store_reaches_nothing_outside(exported, tmp_path):
     result = first(exported, "store/results/*/*")
-    record = read_record(result.read_bytes())
-    record["provenance"]["run"] = "../../../outside"
-    result.write_bytes(write_record(record))
     path = result.relative_to(exported).as_posix()
+    record = read_record(path.removeprefix("store/"), result.read_bytes())
+    record["provenance"]["run"] = "../../../outside"
+    result.write_bytes(write_record(path.removeprefix("store/"), record))
     relisted(exported, lambda found: found["files"].update({path: described(result)}))
     other = tmp_path / "deep" / "other"
     with pytest.raises(ExportRefused, match=r"is a record that no store writes \(its `provenance` is no such thing\)"):
@@ -230,7 +230,7 @@ def test_a_store_of_a_later_version_is_refused(exported, tmp_path):
     path = exported / "store" / "format.json"
     path.write_text('{"schema": 999}')
     relisted(exported, lambda record: record["files"].update({"store/format.json": described(path)}))
-    with pytest.raises(StoreUnavailable, match="has schema 999, and this version reads up to 1; upgrade"):
+    with pytest.raises(StoreUnavailable, match="has schema 999, and this version of Marin DSL reads up to 2; upgrade"):
         import_experiment(exported, Store(tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
@@ -246,8 +246,10 @@ def records_of_each_kind(folder):
     """The first record of each kind in the store of an export, and each of its fields."""
     found = {}
     for path in sorted((folder / "store").rglob("*.*")):
-        record = read_record(path.read_bytes()) if path.is_file() and path.parent.name != "blobs" else None
+        if not path.is_file():
+            continue
         place = path.relative_to(folder / "store").parts
+        record = read_record("/".join(place), path.read_bytes())
         if record is not None:
             kind = place[2] if place[0] == "runs" else path.suffix
             found.setdefault((place[0], kind, *sorted(record)), (path, record))
@@ -262,7 +264,8 @@ def test_records_that_no_store_writes_are_refused_or_harm_nobody(exported, tmp_p
         place = path.relative_to(exported).as_posix()
         for turn, value in enumerate(WRONG):
             changed = {key: item for key, item in record.items() if key != name}
-            path.write_bytes(write_record(changed if value is None else changed | {name: value}))
+            said = changed if value is None else changed | {name: value}
+            path.write_bytes(write_record(place.removeprefix("store/"), said))
             relisted(exported, lambda found, place=place, path=path: found["files"].update({place: described(path)}))
             target = tmp_path / f"{number}-{turn}"
             try:

@@ -150,7 +150,7 @@ def test_a_package_with_adopted_data_is_run_again_without_the_project(project, v
     marin(project, "run", "team/experiments/first.py:page", "--debug")
     folder = given_away(project, "ours@1.0", "--values", values)
     as_the_readme_says(folder)
-    expected = read_record((folder / "experiment.json").read_bytes())
+    expected = read_record("experiment.json", (folder / "experiment.json").read_bytes())
     (root,) = expected["roots"]
     shown = marin(folder, "show", "ours@1.0", "--store", "../records", "--json")
     assert expected["expected"][root["recipe"]] in shown

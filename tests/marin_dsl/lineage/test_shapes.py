@@ -13,9 +13,10 @@ OLD = sorted((Path(__file__).parents[1] / "store" / "old_stores").iterdir())
 
 def records(folder):
     for path in sorted(folder.rglob("*.*")):
-        record = read_record(path.read_bytes()) if path.is_file() else None
+        place = path.relative_to(folder).as_posix()
+        record = read_record(place, path.read_bytes()) if path.is_file() else None
         if record is not None:
-            yield path.relative_to(folder).as_posix(), record
+            yield place, record
 
 
 @pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)

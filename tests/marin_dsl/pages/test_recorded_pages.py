@@ -299,7 +299,8 @@ def test_what_was_made_in_no_run_that_is_recorded_has_a_page_all_the_same(store,
     record = store.result(root.key)
     for run in ("../../elsewhere", "20261201T190942Z-123abcdef"):
         changed = {**record, "provenance": {**record["provenance"], "run": run}}
-        store.files.replace(place("results", root.key, ".json"), (write_record(changed),))
+        path = place("results", root.key, ".json")
+        store.files.replace(path, (write_record(path, changed),))
         (page,) = publish_recorded(subjects(store, root.key.hex()), tmp_path / "odd", store)
         assert "It came to 6." in page.read_text()
         assert inspect(store, subjects(store, root.key.hex())[0]).computed.run == run

@@ -157,9 +157,9 @@ def test_a_record_of_a_later_version_is_no_label_and_stops_the_copy(kind, newer)
     evaluated(stores["source"])
     copy(stores["source"], stores["target"])
     path = next(path for path in all_files(stores[newer]) if path.startswith(f"{kind}/") and path.endswith(".json"))
-    stores[newer].files.replace(path, [write_record({"unheard": "of"}, schema=SCHEMA + 1)])
+    stores[newer].files.replace(path, [write_record(path, {"unheard": "of"}, schema=SCHEMA + 1)])
     with pytest.raises(
-        StoreUnavailable, match=f"^store {stores[newer].url}: {path}: a record has schema 2, .*upgrade it"
+        StoreUnavailable, match=f"^store {stores[newer].url}: {path}: a record has schema {SCHEMA + 1}, .*upgrade it"
     ):
         copy(stores["source"], stores["target"])
 

@@ -198,9 +198,9 @@ GARBAGE = {
     "text": b"hello",
     "binary": bytes(range(256)),
     "deep": b"[" * 50_000,
-    "cut": write_record({"value": {"digest": "sha256:" + "0" * 64, "inline": None, "leaves": []}})[:-20],
-    "other digest": write_record({"a": 1}).replace(b'{"a":1}', b'{"a":2}'),
-    "no value": write_record({"a": 1}),
+    "cut": write_record(PATH, {"value": {"digest": "sha256:" + "0" * 64, "inline": None, "leaves": []}})[:-20],
+    "other digest": write_record(PATH, {"a": 1}).replace(b'{"a":1}', b'{"a":2}'),
+    "no value": write_record(PATH, {"a": 1}),
     "list": b"[1, 2]",
 }
 
@@ -395,12 +395,24 @@ def test_a_store_that_is_to_be_written_is_made_with_its_schema(store):
 
 
 def test_a_store_of_a_later_version_is_refused(store):
-    store.files.create("format.json", b'{"schema": 2}')
+    store.files.create("format.json", b'{"schema": 3}')
     for writing in (False, True):
         with pytest.raises(StoreUnavailable) as caught:
             store.check(writing=writing)
         assert str(caught.value) == (
-            f"store {store.url} has schema 2, and this version reads up to 1; upgrade Marin DSL"
+            f"store {store.url} has schema 3, and this version of Marin DSL reads up to 2; upgrade it, or choose "
+            "another store with --store or MARIN_STORE"
+        )
+
+
+def test_a_store_of_an_earlier_version_is_refused_with_advice(store):
+    store.files.create("format.json", b'{"schema": 1}')
+    for writing in (False, True):
+        with pytest.raises(StoreUnavailable) as caught:
+            store.check(writing=writing)
+        assert str(caught.value) == (
+            f"store {store.url} has schema 1 of an earlier version of Marin DSL, and this one reads schema 2: take "
+            "that version for it, or choose another store with --store or MARIN_STORE"
         )
 
 
@@ -425,7 +437,7 @@ def test_a_damaged_format_file_is_said_to_be_damaged(store, content):
     with pytest.raises(StoreUnavailable) as caught:
         store.check()
     assert str(caught.value) == (
-        f'store {store.url}: format.json is damaged; if the folder is a Marin store, write {{"schema": 1}} into it, '
+        f'store {store.url}: format.json is damaged; if the folder is a Marin store, write {{"schema": 2}} into it, '
         "else choose another folder"
     )
 

@@ -160,19 +160,20 @@ def test_the_report_says_what_and_where_with_damage_first(restored):
 
 def test_a_store_of_a_later_version_is_not_judged():
     store = new_store("memory")
-    store.files.create("format.json", b'{"schema": 2}')
-    with pytest.raises(StoreUnavailable, match="reads up to 1; upgrade"):
+    store.files.create("format.json", b'{"schema": 3}')
+    with pytest.raises(StoreUnavailable, match="reads up to 2; upgrade"):
         verify(store)
 
 
 def test_a_record_of_a_later_version_is_not_judged(restored):
     store, _, _ = restored
-    store.files.replace("labels/experiment/@1.0/000001.json", [write_record({"a": 1}, schema=2)])
+    path = "labels/experiment/@1.0/000001.json"
+    store.files.replace(path, [write_record(path, {"a": 1}, schema=3)])
     with pytest.raises(StoreUnavailable) as caught:
         verify(store)
     assert str(caught.value) == (
-        f"store {store.url}: labels/experiment/@1.0/000001.json: a record has schema 2, and this version of Marin DSL "
-        "reads up to 1; upgrade it"
+        f"store {store.url}: labels/experiment/@1.0/000001.json: a record has schema 3, and this version of Marin DSL "
+        "reads up to 2; upgrade it"
     )
 
 
