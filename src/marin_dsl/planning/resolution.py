@@ -21,7 +21,7 @@ from marin_dsl.outcome import Blame, Failed
 from marin_dsl.planning.code_drift import Codes, composed
 from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
-from marin_dsl.store import Store, StoredValue
+from marin_dsl.store import Store, StoredValue, StoreUnavailable
 from marin_dsl.worker import failure_of
 from marin_dsl.worker.performance import exception_name, exception_text
 
@@ -225,7 +225,13 @@ class Resolution:
             of = self.values.of_outcomes if operator.of_outcome else self.values.of_values
             node.computed(of(node, inputs))
         except Exception as error:
+            self._raise_trouble(error)
             node.failed = _failure(node, error)
+
+    def _raise_trouble(self, error: Exception) -> None:
+        """Trouble with the store ends the evaluation, and is no failure of what needed a value from it."""
+        if isinstance(error, StoreUnavailable) and error.url == self.store.url:
+            raise error
 
     def _recall(self, node: Node) -> None:
         node.how, node.volatile = "inline", True
@@ -245,6 +251,7 @@ class Resolution:
                 value = self.values.peek(first) if operator.unread else self.values.load(first)
             chosen = operator.choose(value, arguments_of(node.expression))
         except Exception as error:
+            self._raise_trouble(error)
             node.failed = _failure(node, error)
             self._made_by_choosing(node)
         else:

@@ -32,7 +32,7 @@ class BucketFiles(RemoteFiles, abc.ABC):
         self.url = url.rstrip("/")
         self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
         if not self.bucket:
-            raise StoreUnavailable(f"store {url} names no bucket: write {self.scheme}://bucket/folder")
+            raise StoreUnavailable(f"store {url} names no bucket: write {self.scheme}://bucket/folder", self.url)
         if prefix:
             checked(prefix)
         self.root = f"{self.bucket}/{prefix}" if prefix else self.bucket
@@ -126,5 +126,6 @@ class BucketFiles(RemoteFiles, abc.ABC):
     def _no_bucket(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"store {self.url}: there is no bucket `{self.bucket}`: make it (`{self.make} "
-            f"{self.scheme}://{self.bucket}`), or {OTHER}"
+            f"{self.scheme}://{self.bucket}`), or {OTHER}",
+            self.url,
         )

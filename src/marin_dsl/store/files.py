@@ -19,7 +19,15 @@ import attrs
 
 
 class StoreUnavailable(RuntimeError):
-    """A store cannot be read or written; the message says where, why and what to do."""
+    """A store cannot be read or written; the message says where, why and what to do.
+
+    Attributes:
+        url: where the store is; empty where that is not known.
+    """
+
+    def __init__(self, message: str, url: str = "") -> None:
+        super().__init__(message)
+        self.url = url
 
 
 @attrs.frozen
@@ -134,7 +142,7 @@ def unavailable(url: str, path: str, doing: str, error: Exception) -> StoreUnava
     if advice is None:
         reason = getattr(error, "strerror", None) or error
         advice = f"{type(error).__name__}: {reason}; see whether the place is mounted and healthy, or {OTHER}"
-    return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}")
+    return StoreUnavailable(f"store {url}: cannot {doing} {path}: {advice}", url)
 
 
 _PART = r"(?!\.\.?(?:/|\Z))[^/\\\0]+"
@@ -207,7 +215,7 @@ def try_writing(files: Files) -> None:
         StoreUnavailable: it cannot be written, or not safely.
     """
     if all(_created_twice(files) for _ in range(3)):
-        raise StoreUnavailable(f"store {files.url}: {UNSAFE}")
+        raise StoreUnavailable(f"store {files.url}: {UNSAFE}", files.url)
 
 
 def _created_twice(files: Files) -> bool:

@@ -128,16 +128,20 @@ class GoogleFiles(BucketFiles):
         if str(error).startswith("Forbidden") or code == 403:
             return StoreUnavailable(
                 f"{what}: permission denied: give this account the role `Storage Object User` on the bucket "
-                f"`{self.bucket}`, or {OTHER}"
+                f"`{self.bucket}`, or {OTHER}",
+                self.url,
             )
         if code == 401 or type(error).__module__.startswith("google.auth"):
             return StoreUnavailable(
-                f"{what}: no valid Google credentials: run `gcloud auth application-default login`, or {OTHER}"
+                f"{what}: no valid Google credentials: run `gcloud auth application-default login`, or {OTHER}",
+                self.url,
             )
         if isinstance(error, OSError) and error.errno is not None:
             return unavailable(self.url, path, doing, error)
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        return StoreUnavailable(f"{what}: no proper answer after several tries ({reason}); try again later, or {OTHER}")
+        return StoreUnavailable(
+            f"{what}: no proper answer after several tries ({reason}); try again later, or {OTHER}", self.url
+        )
 
 
 def _taken(headers: Mapping[str, str]) -> int:

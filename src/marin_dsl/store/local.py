@@ -89,7 +89,8 @@ class LocalFiles:
             if error.errno in _NO_LINKS:
                 raise StoreUnavailable(
                     f"store {self.url}: the file system has no hard links, and without them two writers are not "
-                    f"safe: {OTHER}"
+                    f"safe: {OTHER}",
+                    self.url,
                 ) from error
             raise unavailable(self.url, path, "write", error) from error
 

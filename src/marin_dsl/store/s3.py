@@ -40,7 +40,8 @@ class S3Files(BucketFiles):
         except ImportError:
             raise StoreUnavailable(
                 f"store {url}: stores on S3 need the package s3fs, which is not installed here: "
-                f"`pip install 'marin-dsl[s3]'`, or {OTHER}"
+                f"`pip install 'marin-dsl[s3]'`, or {OTHER}",
+                self.url,
             ) from None
 
     def _open(self) -> Any:
@@ -143,21 +144,25 @@ class S3Files(BucketFiles):
         if code == "NoSuchBucket":
             return self._no_bucket()
         if code == "NotImplemented":
-            return StoreUnavailable(f"store {self.url}: {UNSAFE}")
+            return StoreUnavailable(f"store {self.url}: {UNSAFE}", self.url)
         if code in _NOT_KNOWN or status == 401 or _about_credentials(error):
             return StoreUnavailable(
                 f"{what}: no valid AWS credentials: run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID "
-                f"and AWS_SECRET_ACCESS_KEY, or {OTHER}"
+                f"and AWS_SECRET_ACCESS_KEY, or {OTHER}",
+                self.url,
             )
         if status == 403:
             return StoreUnavailable(
                 f"{what}: permission denied: give this account s3:GetObject, s3:PutObject and s3:DeleteObject on "
-                f"arn:aws:s3:::{self.bucket}/* and s3:ListBucket on arn:aws:s3:::{self.bucket}, or {OTHER}"
+                f"arn:aws:s3:::{self.bucket}/* and s3:ListBucket on arn:aws:s3:::{self.bucket}, or {OTHER}",
+                self.url,
             )
         if status is None and isinstance(error, OSError) and error.errno is not None:
             return unavailable(self.url, path, doing, error)
         reason = f"{type(error).__name__}: {error}".removesuffix(": ") if code is None else f"{code}: {message}"
-        return StoreUnavailable(f"{what}: no proper answer after several tries ({reason}); try again later, or {OTHER}")
+        return StoreUnavailable(
+            f"{what}: no proper answer after several tries ({reason}); try again later, or {OTHER}", self.url
+        )
 
 
 def _parts(pieces: Iterator[bytes]) -> Iterator[bytes]:

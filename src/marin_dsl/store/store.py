@@ -71,10 +71,11 @@ class Store(Blobs):
         if schema is None:
             raise StoreUnavailable(
                 f"store {self.url}: format.json is damaged; if the folder is a Marin store, write "
-                f'{{"schema": {SCHEMA}}} into it, else choose another folder'
+                f'{{"schema": {SCHEMA}}} into it, else choose another folder',
+                self.url,
             )
         if schema != SCHEMA:
-            raise StoreUnavailable(f"{schema_refused(f'store {self.url}', schema)}, or {OTHER}")
+            raise StoreUnavailable(f"{schema_refused(f'store {self.url}', schema)}, or {OTHER}", self.url)
         if writing:
             try_writing(self.files)
 
@@ -182,7 +183,7 @@ class Store(Blobs):
         try:
             return read_record(path, data)
         except OtherSchema as error:
-            raise StoreUnavailable(f"store {self.url}: {path}: {error}") from None
+            raise StoreUnavailable(f"store {self.url}: {path}: {error}", self.url) from None
 
     def look_again(self) -> None:
         """Something has come into the trash, or left it."""

@@ -292,7 +292,7 @@ class Conversation:
         elif kind == "cancelled":
             raise Cancelled("the run was cancelled")
         elif kind == "unavailable":
-            raise StoreUnavailable(content)
+            raise StoreUnavailable(content, self.task.store.url)
         else:
             found: Performance = attrs.evolve(content, lines=self.lines())
             return found

@@ -91,7 +91,7 @@ def perform(
         stops: exceptions that are for whoever runs it, and no failure of the operator.
 
     Raises:
-        StoreUnavailable: the store cannot be read or written.
+        StoreUnavailable: the store of the task cannot be read or written.
         Cancelled: the run was cancelled meanwhile.
     """
     kind: FailureKind = "lost"
@@ -108,7 +108,7 @@ def perform(
         rows = _travelling(task, what, result, redaction) if isinstance(result, Expression) else None
         observations = _observed(task, current, redaction)
     except BaseException as error:
-        if isinstance(error, (StoreUnavailable, *stops)) or (isinstance(error, Cancelled) and current.cancelled):
+        if _is_for_the_run(error, task.store, stops) or (isinstance(error, Cancelled) and current.cancelled):
             if redaction.texts:
                 raise redaction.error(error) from None
             raise
@@ -116,6 +116,11 @@ def perform(
         transient = failure["kind"] == "raised" and isinstance(error, task.annotations.transient)
         return attrs.evolve(performed(current, failure=failure), transient=transient)
     return performed(current, stored=stored, continued=rows, observations=observations)
+
+
+def _is_for_the_run(error: BaseException, store: Store, stops: tuple[type[BaseException], ...]) -> bool:
+    """Whether something is no failure of the operator; trouble with a store that it opened itself is one."""
+    return isinstance(error, stops) or (isinstance(error, StoreUnavailable) and error.url == store.url)
 
 
 def performed(

@@ -123,7 +123,7 @@ class Remote:
             elif kind == "cancelled":
                 raise Cancelled("the run was cancelled")
             elif kind == "unavailable":
-                raise StoreUnavailable(content)
+                raise StoreUnavailable(content, self.task.store.url)
             elif kind == "performed":
                 found: Performance = content
                 self._lines, self.peak = found.lines, max(self.peak, found.peak_memory)

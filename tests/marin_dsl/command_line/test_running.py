@@ -89,11 +89,12 @@ def test_a_store_that_cannot_be_used_is_one_message_and_exit_3(project):
         "wrong",
         """
         from experiment import op
-        from marin_dsl.store import StoreUnavailable
+        from marin_dsl.settings import Settings
+        from marin_dsl.store import Store, StoreUnavailable
 
         @op(version="1")
         def breaking() -> int:
-            raise StoreUnavailable("store s: cannot write x: the disk is full")
+            raise StoreUnavailable("store s: cannot write x: the disk is full", Store(Settings.read().store).url)
 
         x = breaking()
         """,

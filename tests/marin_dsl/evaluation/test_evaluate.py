@@ -313,7 +313,7 @@ def test_failures_are_kept_on_request(store):
 def test_a_store_that_breaks_in_the_middle_stops_the_run_and_nothing_is_half_written(store):
     @op(version="1")
     def breaking(n: int) -> int:
-        raise StoreUnavailable("store x: cannot write y: the disk is full")
+        raise StoreUnavailable("store x: cannot write y: the disk is full", store.url)
 
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         run(table([breaking(1), corpus("a")]), store=store)
@@ -414,7 +414,8 @@ def test_trouble_of_the_store_ends_a_run_soon_though_a_thread_is_stuck(tmp_path)
     (tmp_path / "slow.py").write_text(
         textwrap.dedent(SLOW)
         + "from marin_dsl.store import StoreUnavailable\n@op(version='1')\ndef full() -> int:\n"
-        + "    time.sleep(0.5)\n    raise StoreUnavailable('store s: cannot write x: the disk is full')\n"
+        + "    time.sleep(0.5)\n    url = str(Path('store').absolute())\n"
+        + "    raise StoreUnavailable('store s: cannot write x: the disk is full', url)\n"
         + "both = slow([stuck([1]), full()])\n"
     )
     began = time.monotonic()

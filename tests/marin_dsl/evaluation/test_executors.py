@@ -48,10 +48,9 @@ def telling(n: int) -> int:
 
 
 @op(version="1")
-def raising(kind: str) -> int:
-    raise {"interrupt": KeyboardInterrupt("mine"), "exit": SystemExit(2), "store": StoreUnavailable("store s: full")}[
-        kind
-    ]
+def raising(kind: str, url: str = "") -> int:
+    store = StoreUnavailable("store s: full", url)
+    raise {"interrupt": KeyboardInterrupt("mine"), "exit": SystemExit(2), "store": store}[kind]
 
 
 @op(version="1")
@@ -109,7 +108,7 @@ def test_an_operator_that_raises_what_would_end_a_process_fails_like_any_other(t
 
 def test_trouble_of_the_store_in_a_worker_stops_the_run(tmp_path, scheduler):
     with pytest.raises(StoreUnavailable, match="store s: full"):
-        evaluate(f([raising("store"), f(1)]), store=tmp_path, scheduler=scheduler)
+        evaluate(f([raising("store", str(tmp_path)), f(1)]), store=tmp_path, scheduler=scheduler)
     assert isinstance(evaluate(f(1), store=tmp_path, scheduler=scheduler), Ok)
 
 

@@ -364,9 +364,11 @@ def test_a_result_that_holds_a_secret_says_so(tmp_path):
 
 
 def test_what_stops_a_run_says_no_secret(tmp_path):
+    url = str(tmp_path / "store")
+
     @op(version="1")
     def stopping(token: str, kind: str) -> int:
-        raise {"store": StoreUnavailable, "interrupt": KeyboardInterrupt}[kind](f"with {token}")
+        raise StoreUnavailable(f"with {token}", url) if kind == "store" else KeyboardInterrupt(f"with {token}")
 
     with pytest.raises(StoreUnavailable, match=f"^with <secret {REFERENCE}>$"):
         run(stopping(secret(REFERENCE), "store"), tmp_path)

@@ -47,9 +47,9 @@ def asking(n: int) -> int:
 
 
 @op(version="1")
-def quick(kind: str) -> str:
+def quick(kind: str, url: str = "") -> str:
     if kind == "store":
-        raise StoreUnavailable("store s: full")
+        raise StoreUnavailable("store s: full", url)
     if kind == "raise":
         raise ValueError("wrong")
     return f"{kind} {context().rng().integers(10)}"
@@ -94,7 +94,7 @@ def test_within_the_time_everything_is_as_without_a_limit(tmp_path):
     assert run(quick("a").with_(timeout=60), tmp_path / "1").value == run(quick("a"), tmp_path / "2").value
     assert run(quick("raise").with_(timeout=60), tmp_path).message == "wrong"
     with pytest.raises(StoreUnavailable, match="store s: full"):
-        run(quick("store").with_(timeout=60), tmp_path)
+        run(quick("store", str(tmp_path / "store")).with_(timeout=60), tmp_path)
     store = Store(tmp_path / "1" / "store")
     assert store.result(store.call_of(quick("a").key))["provenance"]["thread"] == threading.current_thread().name
 

@@ -328,7 +328,7 @@ def test_an_interrupt_stops_the_run_and_the_trouble_of_the_store_does(store):
 
     @op(version="1")
     def broken() -> int:
-        raise StoreUnavailable("store x: cannot write y: the disk is full")
+        raise StoreUnavailable("store x: cannot write y: the disk is full", store.url)
 
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         run([broken(), inner(1)][0], store)
