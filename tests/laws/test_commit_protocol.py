@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from made_up_records import recipe_record, result_record
 
 from marin_dsl.encoding import LeafMissing
 from marin_dsl.store import Store, StoredValue
@@ -93,7 +94,7 @@ class Writer:
 
 
 def recipe_of(call):
-    return {"operator": {"name": call.hex(), "inline": False}, "references": []}
+    return recipe_record(call.hex())
 
 
 def write(store, call, value, together=False):
@@ -103,11 +104,11 @@ def write(store, call, value, together=False):
     """
     store.check(writing=True)
     if together:
-        return store.commit(call, {"value": store.put(value).as_record()}, structure=recipe_of(call))
+        return store.commit(call, result_record(store.put(value)), structure=recipe_of(call))
     store.put_recipe(call, recipe_of(call))
     stored = store.put(value)
     store.put_call(call, call)
-    return store.commit(call, {"value": stored.as_record()})
+    return store.commit(call, result_record(stored))
 
 
 class CommitProtocol(RuleBasedStateMachine):

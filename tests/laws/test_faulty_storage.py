@@ -10,6 +10,7 @@ import pytest
 from faulty_filesystem import FaultyFileSystem, Stopped, faults, faulty_store
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_records import result_record
 
 from marin_dsl.store import Store, StoreUnavailable
 from marin_dsl.store import store as module
@@ -72,7 +73,7 @@ def test_l19_a_read_that_fails_at_any_operation_is_a_complaint_and_never_a_value
 def test_l20_where_new_files_are_seen_late_the_first_commit_stays_all_the_same(late, values):
     with faulty_store(late=late) as (store, _):
         for value in values:
-            record = store.commit(CALL, {"value": store.put(value).as_record()})
+            record = store.commit(CALL, result_record(store.put(value)))
             assert record["value"]["digest"] == store.put(values[0]).as_record()["digest"]
     assert store.result(CALL)["value"]["digest"] == store.put(values[0]).as_record()["digest"]
 

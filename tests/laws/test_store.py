@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_records import recipe_record, result_record
 
 from marin_dsl import Directory, File, Ok, context, evaluate, op
 from marin_dsl.encoding import LeafMissing, encode
@@ -54,8 +55,8 @@ class Faulty:
 
 def commit(store, value=VALUE):
     store.check(writing=True)
-    record = {"value": store.put(value).as_record()}
-    store.put_recipe(CALL, {"operator": "f"})
+    record = result_record(store.put(value))
+    store.put_recipe(CALL, recipe_record("f"))
     store.put_call(CALL, CALL)
     return store.commit(CALL, record)
 
@@ -63,8 +64,8 @@ def commit(store, value=VALUE):
 def commit_together(store):
     """The same of a call whose expression is recorded with its result; and it is to outlast a power failure."""
     store.check(writing=True)
-    record = {"value": store.put(VALUE).as_record()}
-    return store.commit(CALL, record, structure={"operator": "f"}, lasting=True)
+    record = result_record(store.put(VALUE))
+    return store.commit(CALL, record, structure=recipe_record("f"), lasting=True)
 
 
 def served(store, value=VALUE):
@@ -204,10 +205,10 @@ def filled(store, folder):
     store.check(writing=True)
     for number, value in enumerate(contents):
         call = bytes([number]) * 32
-        store.commit(call, {"value": store.put(value).as_record()})
-        store.put_recipe(call, {"operator": f"op{number}"})
+        store.commit(call, result_record(store.put(value)))
+        store.put_recipe(call, recipe_record(f"op{number}"))
         store.put_call(call, call)
-        store.add("labels/a", {"n": number})
+        store.add("log", {"n": number})
     return contents
 
 
@@ -222,9 +223,9 @@ def look(store, contents):
                 assert same(got, value)
                 if isinstance(got, Directory):
                     assert got["a"].read_bytes() == b"alpha" * 5
-        assert store.recipe(call) in (None, {"operator": f"op{number}"})
+        assert store.recipe(call) in (None, recipe_record(f"op{number}"))
         assert store.call_of(call) in (None, call)
-    last = store.last("labels/a")
+    last = store.last("log")
     assert last is None or last["n"] == last["number"] - 1
 
 
@@ -310,7 +311,7 @@ def test_l10_l18_a_store_that_lost_any_of_its_files_gives_what_a_whole_one_gives
     look(store, contents)
     for number, value in enumerate(contents):  # and computing anew heals it, whatever was lost
         call = bytes([number]) * 32
-        store.commit(call, {"value": store.put(value).as_record()})
+        store.commit(call, result_record(store.put(value)))
         record = store.result(call)
         assert record is not None
         assert same(store.get(StoredValue.from_record(record["value"])), value)

@@ -24,7 +24,6 @@ from marin_dsl.expression.annotations import Label
 from marin_dsl.external import EXTERNAL
 from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.readme import readme
-from marin_dsl.lineage.shapes import misshapen
 from marin_dsl.lineage.subject import Subject, SubjectMissing
 from marin_dsl.planning.explanation import recorded_definitions
 from marin_dsl.sources import unpacked
@@ -32,6 +31,7 @@ from marin_dsl.store import Store, StoredValue
 from marin_dsl.store.closure import Recorded, closure, label_folders
 from marin_dsl.store.copy import Copied, copy
 from marin_dsl.store.records import OtherSchema, read_record, write_record
+from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.verify import verify
 
 Values = Literal["all", "root", "none"]

@@ -8,23 +8,24 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import decode, leaves_of, parse_digest
+from marin_dsl.encoding import leaves_of, parse_digest
 from marin_dsl.expression.keys import splice
+from marin_dsl.expression.recipe import arguments
 from marin_dsl.store.files import Files
+from marin_dsl.store.shapes import is_stored_value
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import StoredValue, blobs_of
 
 
 def values_in(record: Any) -> Iterator[StoredValue]:
     """Every stored value that a record names: its value, its observations, a listing, an environment."""
-    if isinstance(record, Mapping):
-        if set(record) == {"digest", "inline", "leaves"}:
-            yield StoredValue.from_record(dict(record))
-            return
-        record = list(record.values())
-    if isinstance(record, list):
-        for part in record:
-            yield from values_in(part)
+    waiting = [record]
+    while waiting:
+        part = waiting.pop()
+        if is_stored_value(part):
+            yield StoredValue.from_record(part)
+        elif isinstance(part, dict | list):
+            waiting += part.values() if isinstance(part, dict) else part
 
 
 def blobs_in(record: Any) -> dict[bytes, int | None]:
@@ -47,8 +48,8 @@ def recalled(recipe: Mapping[str, Any]) -> str | None:
     """The label that an expression recalls, if that is what it does."""
     if recipe["operator"]["name"] != "recall" or not recipe["operator"]["inline"]:
         return None
-    label: str = decode(base64.b64decode(recipe["payload"][0]))["label"]
-    return label
+    label = arguments(recipe).get("label")
+    return label if isinstance(label, str) else None
 
 
 @attrs.frozen(eq=False)

@@ -16,6 +16,7 @@ from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.store.blobs import Blobs
 from marin_dsl.store.files import OTHER, StoreUnavailable, open_files, place, try_writing
 from marin_dsl.store.records import SCHEMA, OtherSchema, read_record, schema_refused, write_record
+from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.values import StoredValue, blobs_of
 
 _FORMAT = json.dumps({"schema": SCHEMA}).encode()
@@ -33,6 +34,7 @@ class Store(Blobs):
 
     Attributes:
         scratch: the folder of the local disk for the scratch folders of operators, by call; None where there is none.
+        damaged: records that were met and count as absent, by path, and what is the matter with each.
     """
 
     def __init__(self, url: str | Path) -> None:
@@ -40,6 +42,7 @@ class Store(Blobs):
         scratch = self.files.local("scratch")
         self.scratch = None if scratch is None else str(scratch)
         self._next_look, self._any_trash = 0.0, False
+        self.damaged: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -89,7 +92,7 @@ class Store(Blobs):
     def valued(self, call: bytes) -> tuple[dict[str, Any], StoredValue] | None:
         """The same, with where the value is."""
         record = self.read(place("results", call, ".json"))
-        if record is None or "value" not in record:
+        if record is None:
             return None
         value = StoredValue.from_record(record["value"])
         return (record, value) if self.complete(value) else None
@@ -175,15 +178,24 @@ class Store(Blobs):
         return self.files.read(f"trash/{path}") if data is None and self._trash() else data
 
     def parsed(self, path: str, data: bytes | None) -> dict[str, Any] | None:
-        """What the file of a record says; None when it is absent or damaged.
+        """What the file of a record says; None when it is absent or damaged, of which `damaged` tells why.
 
         Raises:
             StoreUnavailable: it was written by another version.
         """
         try:
-            return read_record(path, data)
+            record = read_record(path, data)
         except OtherSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}", self.url) from None
+        if record is None:
+            if data is not None:
+                self.damaged[path] = "its content is not what was written here"
+            return None
+        wrong = misshapen(path, record)
+        if wrong:
+            self.damaged[path] = f"it is no record that a store writes: {wrong}"
+            return None
+        return record
 
     def look_again(self) -> None:
         """Something has come into the trash, or left it."""

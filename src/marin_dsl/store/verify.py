@@ -182,8 +182,8 @@ class _Verifier:
         record = self.store.parsed(path, data)
         self.records += 1
         if record is None:
-            message = "its content is not what was written here; it counts as absent, and can be removed"
-            self.note("damaged", path, message)
+            why = self.store.damaged.pop(path, "")
+            self.note("damaged", path, f"{why}; it counts as absent, and can be removed")
         return record
 
     def log(self, folder: str) -> list[dict[str, Any]]:
@@ -221,8 +221,6 @@ class _Verifier:
                 )
 
     def result(self, call: bytes, path: str, record: dict[str, Any]) -> None:
-        if "value" not in record:
-            self.note("damaged", path, "it is no result; it counts as absent, and can be removed")
         self.values(path, record)
 
     def recipe(self, key: bytes, path: str, record: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 from experiments import evaluated, experiment, new_store
+from made_up_records import result_record
 
 from marin_dsl import evaluate, labels, op, plan, provenance, recall
 from marin_dsl.encoding import format_digest
@@ -195,7 +196,7 @@ def test_a_result_that_the_target_has_otherwise_stays_and_the_other_one_is_a_con
     root = evaluated(source)
     call = source.call_of(root.key)
     target.check(writing=True)
-    target.commit(call, {"value": target.put("another").as_record(), "over_failure": False})
+    target.commit(call, result_record(target.put("another")))
     copy(source, target)
     copy(source, target)
     assert target.result(call)["value"] == target.put("another").as_record()

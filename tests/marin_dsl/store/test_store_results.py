@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from made_up_records import failure_record, recipe_record, result_record
 
 from marin_dsl import Directory, File
 from marin_dsl.encoding import Leaf, LeafMissing, encode_with_leaves, format_digest
@@ -20,7 +21,7 @@ PATH = "results/00/" + CALL.hex()[2:] + ".json"
 
 
 def record_of(store, value):
-    return {"value": store.put(value).as_record()}
+    return result_record(store.put(value))
 
 
 def blobs(store):
@@ -124,18 +125,18 @@ def test_the_first_commit_of_a_call_stays_and_a_different_second_one_is_recorded
 
 
 def test_a_result_and_the_expression_that_it_belongs_to_can_be_one_record(store):
-    visible = store.commit(CALL, record_of(store, 1), structure={"operator": "f"})
+    visible = store.commit(CALL, record_of(store, 1), structure=recipe_record("f"))
     assert store.recipe(CALL) == store.result(CALL) == visible
-    assert visible["operator"] == "f"
-    assert store.commit(CALL, record_of(store, 2), structure={"operator": "g"}) == visible
+    assert visible["operator"]["name"] == "f"
+    assert store.commit(CALL, record_of(store, 2), structure=recipe_record("g")) == visible
     assert store.recipe(CALL) == visible
 
 
 def test_the_record_of_an_expression_that_is_there_stays_when_its_result_comes(store):
-    store.put_recipe(CALL, {"operator": "f"})
-    store.commit(CALL, record_of(store, 1), structure={"operator": "f"})
-    assert store.recipe(CALL) == {"operator": "f"}
-    assert store.result(CALL)["operator"] == "f"
+    store.put_recipe(CALL, recipe_record("f"))
+    store.commit(CALL, record_of(store, 1), structure=recipe_record("f"))
+    assert store.recipe(CALL) == recipe_record("f")
+    assert store.result(CALL)["operator"]["name"] == "f"
 
 
 @pytest.fixture
@@ -332,18 +333,18 @@ def test_files_and_directories_are_got_with_their_content(store, tmp_path):
 
 def test_failures_are_kept_attempt_by_attempt(store):
     assert store.last_failure(CALL) is None
-    assert [store.fail(CALL, {"message": text}) for text in ("one", "two", "three")] == [1, 2, 3]
-    assert store.last_failure(CALL) == {"message": "three", "number": 3}
+    assert [store.fail(CALL, failure_record(text)) for text in ("one", "two", "three")] == [1, 2, 3]
+    assert store.last_failure(CALL) == {**failure_record("three"), "number": 3}
     assert store.files.names(f"failures/{CALL.hex()}") == ["000001.json", "000002.json", "000003.json"]
-    assert store.read(f"failures/{CALL.hex()}/000001.json") == {"message": "one"}
+    assert store.read(f"failures/{CALL.hex()}/000001.json") == failure_record("one")
 
 
 def test_failures_never_hide_a_result(store):
-    store.fail(CALL, {"message": "one"})
+    store.fail(CALL, failure_record("one"))
     assert store.result(CALL) is None
     record = record_of(store, 1)
     store.commit(CALL, record)
-    store.fail(CALL, {"message": "two"})
+    store.fail(CALL, failure_record("two"))
     assert store.result(CALL) == record
 
 
@@ -361,13 +362,13 @@ def test_a_damaged_entry_of_a_log_is_passed_over(store):
 def test_recipes_are_written_once_and_damaged_ones_anew(store):
     path = "recipes/00/" + CALL.hex()[2:] + ".json"
     assert store.recipe(CALL) is None
-    store.put_recipe(CALL, {"operator": "f"})
-    store.put_recipe(CALL, {"operator": "g"})
-    assert store.recipe(CALL) == {"operator": "f"}
+    store.put_recipe(CALL, recipe_record("f"))
+    store.put_recipe(CALL, recipe_record("g"))
+    assert store.recipe(CALL) == recipe_record("f")
     store.files.replace(path, [b"garbage"])
     assert store.recipe(CALL) is None
-    store.put_recipe(CALL, {"operator": "f"})
-    assert store.recipe(CALL) == {"operator": "f"}
+    store.put_recipe(CALL, recipe_record("f"))
+    assert store.recipe(CALL) == recipe_record("f")
 
 
 def test_the_call_of_a_recipe_is_the_latest(store):
@@ -468,7 +469,7 @@ def test_the_digest_of_a_stored_value_is_written_in_full(store):
 
 def test_a_result_that_is_there_and_is_not_seen_yet_stays(store, monkeypatch):
     """As on storage that shows late what somebody else has written."""
-    first, second = ({"value": store.put(value).as_record()} for value in ("first", "second"))
+    first, second = (record_of(store, value) for value in ("first", "second"))
     store.commit(CALL, first)
     looks = itertools.count()
 
@@ -492,8 +493,8 @@ def test_a_value_in_a_record_that_is_not_what_its_digest_says_is_not_served(stor
 
 def test_the_next_record_of_a_log_comes_after_all_that_are_there(store):
     for number in range(3):
-        store.add("failures/x", {"n": number})
+        store.add("log", {"n": number})
     for gone in ("000001", "000002"):
-        store.files.remove(f"failures/x/{gone}.json")
-    assert store.add("failures/x", {"n": 3}) == 4
-    assert store.last("failures/x") == {"n": 3, "number": 4}
+        store.files.remove(f"log/{gone}.json")
+    assert store.add("log", {"n": 3}) == 4
+    assert store.last("log") == {"n": 3, "number": 4}

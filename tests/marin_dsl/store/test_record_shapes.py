@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from marin_dsl import Store, after, attempt, evaluate, external, labels, op, provenance, recall, replicate, tagged, when
-from marin_dsl.lineage.shapes import misshapen
 from marin_dsl.store.records import read_record
+from marin_dsl.store.shapes import misshapen
 
 OLD = sorted((Path(__file__).parents[1] / "store" / "old_stores").iterdir())
 
