@@ -11,15 +11,13 @@ from typing import Any
 import click
 
 from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
-from marin_dsl.command_line.options import json_option, store_option, subject_argument
+from marin_dsl.command_line.options import json_option, named, store_option, subject_argument
 from marin_dsl.command_line.options import opened as opened_store
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.lineage.export import ExportRefused, import_experiment
 from marin_dsl.lineage.export import export as export_experiment
 from marin_dsl.lineage.subject import SubjectMissing, subjects
 from marin_dsl.quantities import memory
-from marin_dsl.settings import Settings
-from marin_dsl.store import Store
 from marin_dsl.store.copy import LabelDiverged
 
 
@@ -66,7 +64,7 @@ def import_(folder: Path, store: str | None, as_json: bool) -> None:
     Example: marin import exported --store another
     """
     with complaints(ExportRefused, LabelDiverged), _disk(folder):
-        found = Store(store or Settings.read().store)
+        found = named(store)
         done = import_experiment(folder, found)
     if as_json:
         document("import", found.url, imported=[done])

@@ -30,12 +30,33 @@ subject_argument: Decorator = click.argument(
 )
 
 
+def named(url: str | None) -> Store:
+    """The store that was named, or the default one; which records of it are damaged is told when the command ends."""
+    store = Store(url or Settings.read().store)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(lambda: _tell_damaged(store))
+    return store
+
+
+_TOLD = 5
+"""Damaged records that are named."""
+
+
+def _tell_damaged(store: Store) -> None:
+    found = sorted(store.damaged.items())
+    for path, why in found[:_TOLD]:
+        click.echo(f"marin: {store.url}/{path} counts as absent: {why}", err=True)
+    if len(found) > _TOLD:
+        click.echo(f"marin: and {len(found) - _TOLD} more; marin verify names all of them", err=True)
+
+
 def opened(url: str | None) -> Store:
-    """The store that was named, or the default one, if this version can read it.
+    """The same, if this version can read it.
 
     Raises:
         StoreUnavailable: it cannot be read.
     """
-    store = Store(url or Settings.read().store)
+    store = named(url)
     store.check()
     return store

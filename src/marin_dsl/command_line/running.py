@@ -14,7 +14,14 @@ from rich.console import Console
 
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
-from marin_dsl.command_line.options import json_option, keep_failures_option, opened, store_option, targets_argument
+from marin_dsl.command_line.options import (
+    json_option,
+    keep_failures_option,
+    named,
+    opened,
+    store_option,
+    targets_argument,
+)
 from marin_dsl.command_line.printing import document
 from marin_dsl.encoding import format_digest
 from marin_dsl.evaluation import evaluate as evaluate_roots
@@ -27,8 +34,6 @@ from marin_dsl.lineage import NotRecorded
 from marin_dsl.lineage.subject import SubjectMissing, subjects
 from marin_dsl.outcome import Failed, Ok, Outcome
 from marin_dsl.planning import Plan
-from marin_dsl.settings import Settings
-from marin_dsl.store import Store
 from marin_dsl.target import resolve
 
 DRIFT = (
@@ -118,10 +123,10 @@ def run(targets: tuple[str, ...], as_json: bool, **settings: Any) -> None:
     """
     with complaints():
         roots = [found for target in targets for found in contents(resolve(target))]
-        outcomes = _evaluate(roots, targets, settings, quiet=as_json)
+        store = named(settings["store"])
+        outcomes = _evaluate(roots, targets, settings | {"store": store}, quiet=as_json)
         if as_json:
-            url = Store(settings["store"] or Settings.read().store).url
-            document("run", url, outcomes=_outcomes(roots, outcomes))
+            document("run", store.url, outcomes=_outcomes(roots, outcomes))
         else:
             for outcome in outcomes:
                 click.echo(repr(outcome))
@@ -151,7 +156,7 @@ def page(
     from marin_dsl.pages.publish import NotAPage, publish
 
     with complaints(NotAPage):
-        opened_store = Store(store or Settings.read().store)
+        opened_store = named(store)
         expressions = [found for target in targets for found in contents(resolve(target))]
         recorded = drifts(opened_store, expressions) if settings["use_recorded"] else []
         outcomes = _evaluate(expressions, targets, settings | {"store": opened_store}, quiet=as_json)

@@ -105,7 +105,7 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
         "expected": _expected(store, found.values()),
     }
     (folder / "README.md").write_text(
-        readme(listed, start, environment, len(found), sources, written), encoding="utf-8"
+        readme(listed, start, environment, len(found), sources, written), encoding="utf-8", errors="backslashreplace"
     )
     files = {path: _described(folder / path) for path in _paths(folder)}
     (folder / LIST).write_bytes(write_record(LIST, {**listed, "files": files}))
@@ -210,7 +210,9 @@ def _write_code(store: Store, found: Iterable[Recorded], folder: Path) -> None:
             head = f"# Operator {operator['name']}, version {operator['version']}, code {code}; as it was recorded.\n"
             head += "".join(f"# Not seen by the identity of its code: {line}\n" for line in operator.get("unseen", ()))
             parts = (f"\n\n# {title}\n{text}" for title, text in recorded_definitions(store, met.recipe).items())
-            (folder / f"{name[:120]}{suffix}.py").write_text(head + "".join(parts), encoding="utf-8")
+            (folder / f"{name[:120]}{suffix}.py").write_text(
+                head + "".join(parts), encoding="utf-8", errors="backslashreplace"
+            )
 
 
 def _write_sources(store: Store, start: Mapping[str, Any], folder: Path) -> list[str]:
@@ -237,10 +239,14 @@ def _written(contents: Mapping[str, bytes], folder: Path) -> list[str]:
 def _write_environment(environment: Mapping[str, Any], folder: Path) -> list[str]:
     """Packages, the patch, and untracked files; the names of these."""
     folder.mkdir(exist_ok=True)
-    (folder / "packages.txt").write_text("".join(map(_requirement, *_packages(environment))), encoding="utf-8")
+    (folder / "packages.txt").write_text(
+        "".join(map(_requirement, *_packages(environment))), encoding="utf-8", errors="backslashreplace"
+    )
     patch, contents = environment.get("patch"), environment.get("contents", {})
     if patch and isinstance(patch, str | bytes):
-        (folder / "uncommitted.patch").write_bytes(patch.encode() if isinstance(patch, str) else patch)
+        (folder / "uncommitted.patch").write_bytes(
+            patch.encode("utf-8", "backslashreplace") if isinstance(patch, str) else patch
+        )
     return _written({name: data for name, data in contents.items() if isinstance(data, bytes)}, folder / "untracked")
 
 

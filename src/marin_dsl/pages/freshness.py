@@ -29,7 +29,9 @@ def mark(page: Page, evidence: Evidence) -> str:
 
 def sealed(text: str) -> str:
     """A page that ends with the digest of itself, so that a damaged file is noticed."""
-    return f"{text}{_SEAL.decode()}{hashlib.sha256(text.encode()).hexdigest()} -->\n"
+    # Broken characters (a lone surrogate in somebody's message) are written by their numbers.
+    data = text.encode("utf-8", "backslashreplace")
+    return f"{data.decode()}{_SEAL.decode()}{hashlib.sha256(data).hexdigest()} -->\n"
 
 
 def is_fresh(path: Path, expected: str) -> bool:

@@ -34,6 +34,7 @@ import attrs
 from marin_dsl.store.closure import literal_leaves
 from marin_dsl.store.files import Entry, Files, is_temporary
 from marin_dsl.store.records import OtherSchema, read_record
+from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.store import Store
 
 GRACE = 7 * 86400.0
@@ -207,9 +208,11 @@ def _literals(path: str, data: bytes) -> set[str]:
     """Digests of the large literals among the arguments of a recipe."""
     try:
         record = read_record(path, data)
-        return set() if record is None else {digest.hex() for digest in literal_leaves(record)}
-    except (OtherSchema, KeyError):
+    except OtherSchema:
         return set()
+    if record is None or misshapen(path, record):
+        return set()
+    return {digest.hex() for digest in literal_leaves(record)}
 
 
 class _Marking:

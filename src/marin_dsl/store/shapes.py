@@ -182,10 +182,17 @@ def _with(*, exactly: bool = False, **checks: Check) -> Check:
     return check
 
 
-_OPERATOR = _with(
-    name=_text, identity=_digest, inline=_flag, version_=_maybe(_text), code_=_maybe(_digest), pinned_=_each(_text),
-    listing_=_maybe(is_stored_value), unseen_=_all(_text),
-)  # fmt: skip
+_NAMED = _with(name=_text, identity=_digest, inline=_flag)
+_CODED = _with(
+    version=_maybe(_text), code=_digest, pinned_=_each(_text), listing_=_maybe(is_stored_value), unseen_=_all(_text)
+)
+
+
+def _operator(value: Any) -> bool:
+    """What computes an expression; what is a part of the language has no code of its own."""
+    return bool(_NAMED(value) and (value["inline"] or _CODED(value)))
+
+
 _CALLED = _with(name=_text, version=_maybe(_text), code=_maybe(_digest))
 _MADE = _with(
     run=_maker, started=_text, ended=_text, seconds=_number, host=_text, pid=_number, peak_memory=_maybe(_number),
@@ -210,7 +217,7 @@ _KINDS: dict[str, Fields] = {
     kind: _fields(checks)
     for kind, checks in {
         "recipes.json": {
-            "operator": _OPERATOR, "payload": _all(_base64), "references": _all(_digest), "title": _text,
+            "operator": _operator, "payload": _all(_base64), "references": _all(_digest), "title": _text,
             "facts_": _maybe(_base64), "label_": _maybe(_label),
         },
         "recipes.call": {"call": _digest, "volatile_": _flag, "made_by_": _maybe(_hex)},
