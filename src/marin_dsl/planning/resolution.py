@@ -23,6 +23,7 @@ from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
 from marin_dsl.worker import failure_of
+from marin_dsl.worker.bounds import MESSAGE, bounded_lines, cut
 from marin_dsl.worker.performance import exception_name, exception_text
 
 
@@ -373,5 +374,6 @@ class Resolution:
 
 def _failure(node: Node, error: Exception) -> Failed:
     kind: Any = "lost" if isinstance(error, LeafMissing) else "raised"
-    notes = tuple(map(str, getattr(error, "__notes__", ())))
-    return Failed(kind, exception_name(error), exception_text(error), operator=node.title, notes=notes)
+    notes = tuple(bounded_lines(map(str, getattr(error, "__notes__", ()))))
+    message = cut(exception_text(error), MESSAGE)
+    return Failed(kind, exception_name(error), message, operator=node.title, notes=notes)

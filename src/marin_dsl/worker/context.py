@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from marin_dsl.evaluation.durations import spelled
+from marin_dsl.worker.bounds import MESSAGE, cut
 from marin_dsl.worker.kept import kept_folder
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Context:
         # Broken characters (lone surrogates) could not be sent to another process.
         text = self._redact(str(text)).encode("utf-8", "backslashreplace").decode()
         self.lines.extend(text.splitlines())
-        self._report("log", text)
+        self._report("log", cut(text, MESSAGE))
 
     def progress(self, done: float, total: float, **facts: float | int | str) -> None:
         """Say how far the work is, in any unit, with facts worth watching (`loss=2.31`)."""

@@ -21,6 +21,7 @@ from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
 from marin_dsl.worker.agreement import differs
+from marin_dsl.worker.bounds import bounded_failure, bounded_lines
 from marin_dsl.worker.context import Context, entered
 from marin_dsl.worker.gang import Others, perform_gang
 from marin_dsl.worker.isolation import perform_isolated
@@ -110,7 +111,7 @@ def _recorded(task: Task, performance: Performance, started: float) -> Answer:
     record = _provenance(task, performance, started) | {"history": [attrs.asdict(each) for each in task.history]}
     seconds = record["provenance"]["seconds"]
     if performance.failure is not None:
-        record["failure"] = performance.failure
+        record["failure"] = bounded_failure(performance.failure)
         number = task.store.fail(task.call, record)
         failed = failure_of({**record, "number": number})
         kept = _looked_up(task) if task.verifies else None
@@ -166,7 +167,7 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
         "call": format_digest(task.call),
         "title": task.title,
         "operator": {"name": operator.name, "version": operator.version, "code": task.code},
-        "output": list(performance.lines),
+        "output": bounded_lines(performance.lines),
         "provenance": {
             "run": task.run,
             "environment": task.environment,
