@@ -25,6 +25,7 @@ def test_the_wheel_holds_every_package_and_the_templates_of_pages(tmp_path):
     for file in ("page.html.j2", "page.css"):
         assert f"marin_dsl/pages/templates/{file}" in names
     assert "marin_dsl/py.typed" in names
+    assert "marin_command.py" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import click
 
 from marin_dsl.command_line.asking import lineage, show, why
 from marin_dsl.command_line.comparing import diff
 from marin_dsl.command_line.completion import completion
+from marin_dsl.command_line.endings import interrupted
 from marin_dsl.command_line.exports import export, import_
 from marin_dsl.command_line.health import doctor
 from marin_dsl.command_line.labelling import adopt, label, same
@@ -56,6 +58,12 @@ class _Families(click.Group):
             return self.commands[cmd_name]
         found = _elsewhere().get(cmd_name)
         return None if found is None else _loaded(found)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # while a command prints, or its options are looked at
+            interrupted()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.commands)

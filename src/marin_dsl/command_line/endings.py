@@ -45,15 +45,21 @@ def complaints(*others: type[Exception]) -> Iterator[None]:
     except StoreUnavailable as error:
         stop(str(error), UNAVAILABLE)
     except KeyboardInterrupt:
-        # Operators may still be at work in threads that cannot be stopped; what was committed is safe.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)
+        interrupted()
     except Exception as error:
         if not _was_loading(error):
             raise
         traceback.print_exception(type(error), error, _of_the_user(error.__traceback__))
         stop("the module of the target could not be loaded; what it raised is above", FAILED)
+
+
+def interrupted() -> NoReturn:
+    """End at once, without a word: whoever pressed Ctrl-C knows."""
+    # Operators may still be at work in threads that cannot be stopped; what was committed is safe.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _was_loading(error: Exception) -> bool:
