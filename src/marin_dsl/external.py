@@ -10,6 +10,7 @@ from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.expression import Expression
 from marin_dsl.identity import digest as digest_of
 from marin_dsl.operator import op
+from marin_dsl.places import holds
 from marin_dsl.worker.context import context
 
 
@@ -84,6 +85,7 @@ def fetched(uri: str, place: Path) -> File | Directory:
 
     Raises:
         FileNotFoundError: there is no such thing.
+        ValueError: it is a folder of the local disk that holds `place`.
     """
     import fsspec
 
@@ -91,6 +93,11 @@ def fetched(uri: str, place: Path) -> File | Directory:
     if not fs.exists(path):
         raise FileNotFoundError(f"{uri} does not exist, or cannot be read from here")
     if fs.protocol == "file" or "file" in fs.protocol:
+        if holds(path, str(place)):
+            raise ValueError(
+                f"{path} holds {place.parent}, where this work has its own files (the store, perhaps), so it changes "
+                "while it is read; name a folder that holds the data alone"
+            )
         return Directory.of(path) if fs.isdir(path) else File.of(path)
     if fs.isdir(path):
         fs.get(path.rstrip("/") + "/", f"{place}/", recursive=True)

@@ -13,6 +13,7 @@ from marin_dsl.external import external, fetched
 from marin_dsl.identity import digest as digest_of
 from marin_dsl.labels.log import Entry, LabelFixed, current, move
 from marin_dsl.labels.naming import check_label
+from marin_dsl.places import holds
 from marin_dsl.store import Store, StoredValue
 
 
@@ -38,11 +39,17 @@ def adopt(store: Store, name: str, version: str, uri: str, *, why: str = "") -> 
 
     Raises:
         ValueError: name and version cannot be a label.
-        CannotAdopt: there is nothing at the uri that can be read.
+        CannotAdopt: there is nothing at the uri that can be read, or the store itself lies there.
         LabelFixed: the label stands for other bytes, and its version does not move.
         LabelMoved: somebody else moved the label meanwhile.
     """
     label, uri = check_label(name, version), _absolute(uri)
+    if holds(uri, store.url) or holds(store.url, uri):
+        what = "holds" if holds(uri, store.url) else "is a part of"
+        raise CannotAdopt(
+            f"{uri} {what} the store {store.url}, which changes whenever something is kept in it: name a folder that "
+            "holds the data alone, or choose another store with --store or MARIN_STORE"
+        )
     store.check(writing=True)
     entry = current(store, label)
     digest, encoded = _digests(uri)

@@ -25,6 +25,7 @@ from marin_dsl.external import EXTERNAL
 from marin_dsl.lineage.environment import environment_of, start_of
 from marin_dsl.lineage.readme import readme
 from marin_dsl.lineage.subject import Subject, SubjectMissing
+from marin_dsl.places import holds
 from marin_dsl.planning.explanation import recorded_definitions
 from marin_dsl.sources import unpacked
 from marin_dsl.store import Store, StoredValue
@@ -72,10 +73,14 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
             so is data that was adopted or read from outside, for it cannot be computed again.
 
     Raises:
-        ExportRefused: the folder has files.
+        ExportRefused: the folder has files, or lies in the store.
         SubjectMissing: something is not recorded, or is no expression.
     """
     keys = [_recorded_key(store, subject) for subject in subjects]
+    if holds(store.url, str(folder)):
+        raise ExportRefused(
+            f"{folder} is a part of the store {store.url}, in which it is no export: name another folder"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportRefused(f"{folder} is there already and not empty: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,9 +125,14 @@ def import_experiment(folder: Path, store: Store) -> Copied:
         store: where it is to be.
 
     Raises:
-        ExportRefused: the folder is no export, is incomplete or damaged, or holds what no export does.
+        ExportRefused: the folder is no export, is incomplete or damaged, or holds what no export does, or the store.
         LabelDiverged: a label stands for something else in the store.
     """
+    if holds(str(folder), store.url):
+        raise ExportRefused(
+            f"the store {store.url} lies in {folder} itself, which would be no export any more: choose another store "
+            "with --store or MARIN_STORE"
+        )
     listed = _checked(folder)
     inside = Store(folder / "store")
     inside.check()
