@@ -19,7 +19,7 @@ def f(n: int) -> int:
     ("outer", "inner", "expected"),
     [
         ("/a", "/a", True), ("/a/", "/a/b/c", True), ("/a/b", "/a", False), ("/a", "/ab", False), ("/", "/a", True),
-        ("/a/../b", "/b/c", True), ("file:///a", "/a/b", True), ("gs://b", "gs://b/c", True), 
+        ("/a/../b", "/b/c", True), ("file:///a", "/a/b", True), ("gs://b", "gs://b/c", True),
         ("gs://b", "gs://bc", False),
         ("gcs://b/", "gs://b/c", True), ("s3://b", "gs://b/c", False), ("memory://x", "memory://x/y", True),
         ("/b", "gs://b", False),
