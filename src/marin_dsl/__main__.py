@@ -1,5 +1,6 @@
 """`python -m marin_dsl` is the `marin` command."""
 
-from marin_dsl.command_line import main
+from marin_command import main
 
-main(prog_name="marin")
+if __name__ == "__main__":  # worker processes import this module
+    main()

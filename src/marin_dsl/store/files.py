@@ -5,6 +5,7 @@ Nothing is ever seen half-written: a file appears whole under its name or not at
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import mmap
@@ -221,9 +222,13 @@ def try_writing(files: Files) -> None:
 def _created_twice(files: Files) -> bool:
     trial, content = f"runs/{temporary_name()}", bytes(4096)
     try:
-        return files.create(trial, content) and files.create(trial, content)
-    finally:
-        files.remove(trial)
+        twice = files.create(trial, content) and files.create(trial, content)
+    except BaseException:
+        with contextlib.suppress(StoreUnavailable):  # what went wrong before is what matters
+            files.remove(trial)
+        raise
+    files.remove(trial)
+    return twice
 
 
 def open_files(url: str) -> Files:
