@@ -4,8 +4,8 @@ The first lease of a call is the file `leases/<call>`, made by conditional creat
 whoever took over from it, `.3` the next one, and the highest number there is says who works on the call. Nobody ever
 replaces or removes the file of another: whoever takes over creates the next one, which only one can, so that no
 compare-and-swap is needed. An owner shows that it lives by changing its file; it changes no file that is not as it left
-it. An owner that gives back removes the first file, and marks a later one as released, for an earlier owner may still
-be at work and must not find its own file the highest again.
+it, unless that names no owner any more: it was damaged then. An owner that gives back removes the first file, and marks
+a later one as released, for an earlier owner may still be at work and must not find its own file the highest again.
 
 An observer takes over when the highest file has not changed for a while *on the observer's own clock* (`Watch`), or
 when the owner's process has certainly ended. A file that was left behind costs a wait, never a wrong value.
@@ -44,7 +44,7 @@ class Sighting:
     @property
     def released(self) -> bool:
         """Whether its owner has given it back."""
-        return bool(self._record.get("released"))
+        return self._record.get("released") is True
 
     @property
     def owner(self) -> Owner | None:
@@ -61,7 +61,7 @@ class Sighting:
     def _record(self) -> dict[str, Any]:
         try:
             found = json.loads(self.content)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -177,7 +177,9 @@ class Lease:
         if not self._mine():
             return False
         found = self._files.read(self._path)
-        if found not in self._written or self._files.read(_place(self.call, self.generation + 1)) is not None:
+        # What names no owner was damaged: it is written anew, for others would take it for abandoned in the end.
+        intact = found in self._written or (found is not None and Sighting(self.generation, found).owner is None)
+        if found is None or not intact or self._files.read(_place(self.call, self.generation + 1)) is not None:
             self.lost = True
             return False
         content = self._content(released=released)

@@ -37,10 +37,12 @@ class Owner:
     @classmethod
     def of(cls, record: Any) -> Owner | None:
         """The owner that a lease names; None when it names none that can be understood."""
-        try:
-            return cls(**record)
-        except TypeError:
+        if not isinstance(record, dict) or record.keys() != attrs.fields_dict(cls).keys():
             return None
+        texts = (record["run"], record["host"], record["machine"])
+        if not all(isinstance(text, str) for text in texts) or not _is_count(record["pid"]):
+            return None
+        return cls(**record) if record["born"] is None or _is_count(record["born"]) else None
 
     @property
     def ended(self) -> bool:
@@ -48,6 +50,10 @@ class Owner:
         if not self.machine or self.born is None or self.machine != _machine():
             return False
         return _born(self.pid) != self.born
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 @functools.lru_cache(maxsize=1)
