@@ -45,7 +45,7 @@ def resolve(target: str) -> Any:
 
 
 def _suggestion(name: str, owner: Any) -> str:
-    candidates = [key for key, value in vars(owner).items() if isinstance(value, Expression | Grid)]
+    candidates = [key for key, value in getattr(owner, "__dict__", {}).items() if isinstance(value, Expression | Grid)]
     close = difflib.get_close_matches(name, candidates, 3) or candidates[:5]
     return f"; it has the expressions {', '.join(close)}" if close else "; it has no expressions"
 

@@ -104,3 +104,10 @@ def test_what_the_module_itself_raises_goes_through(folder):
     with pytest.raises(TargetMissing, match=r"there is no module `no.such.module` here"):
         resolve("no.such.module:x")
     assert Path.cwd() == folder
+
+
+@pytest.mark.parametrize("name", ["x.y", "x.operator.y", "sweep.y.z", "group.inner.y", "f.y"])
+def test_what_is_in_no_expression_is_one_sentence(folder, name):
+    Path("slotted.py").write_text(TEXT)
+    with pytest.raises(TargetMissing, match=r"^slotted has no `[yz]`; it has "):
+        resolve(f"slotted:{name}")

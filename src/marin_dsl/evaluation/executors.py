@@ -312,12 +312,29 @@ def client(place: Any, timeout: float | None = None) -> Any:
     import distributed
 
     try:
+        if isinstance(place, str):
+            _check_address(place)  # a client of none would hold the end of this process back for a minute
         limit = {} if timeout is None else {"timeout": timeout}
         return distributed.Client(place, set_as_default=False, **limit)
     except (OSError, ValueError, TimeoutError) as error:
         raise SchedulerMissing(
             f"no Dask scheduler answers at {place} ({error}); start one with `dask scheduler`, or leave the address out"
         ) from None
+
+
+def _check_address(address: str) -> None:
+    """Make sure that a text can be the address of a scheduler.
+
+    Raises:
+        ValueError: it has no port, or a protocol that Dask does not know.
+    """
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    protocol, place = parse_address(address)
+    get_backend(protocol)
+    if protocol != "inproc":
+        parse_host_port(place)
 
 
 _PRELOAD = """

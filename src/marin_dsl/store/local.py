@@ -141,10 +141,13 @@ class LocalFiles:
                 except (FileNotFoundError, NotADirectoryError):
                     continue
             for found in met:
-                # A whole kind may be on another disk; other links to folders lead who knows where.
-                if found.is_dir(follow_symlinks=folder == self.root and found.name in KINDS):
+                with self._complaining("read", (folder / found.name).relative_to(self.root).as_posix()):
+                    # A whole kind may be on another disk; other links to folders lead who knows where.
+                    inner = found.is_dir(follow_symlinks=folder == self.root and found.name in KINDS)
+                    entry = None if inner else self._entry(folder / found.name)
+                if inner:
                     waiting.append(folder / found.name)
-                elif (entry := self._entry(folder / found.name)) is not None:
+                elif entry is not None:
                     yield entry
 
     def _entry(self, place: Path) -> Entry | None:

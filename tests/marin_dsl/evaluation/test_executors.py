@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -128,8 +129,18 @@ def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path):
         "no Dask scheduler answers at tcp://127.0.0.1:1 (Timed out trying to connect to tcp://127.0.0.1:1 after 1 s); "
         "start one with `dask scheduler`, or leave the address out"
     )
-    with pytest.raises(SchedulerMissing, match="no Dask scheduler answers at nonsense:x"):
-        evaluate(f(1), store=tmp_path, scheduler="nonsense:x")
+
+
+@pytest.mark.parametrize("address", ["nonsense:x", "x", "tcp://", "tcp://127.0.0.1", "foo://x:1", ":", "tcp://[::1"])
+def test_what_is_no_address_is_an_error_at_once_and_nothing_is_left_that_holds_the_process(
+    tmp_path, monkeypatch, address
+):
+    def client(*_, **__):
+        raise AssertionError("a client of no address waits a minute before it lets the process end")
+
+    monkeypatch.setattr(importlib.import_module("distributed"), "Client", client)
+    with pytest.raises(SchedulerMissing, match=re.escape(f"no Dask scheduler answers at {address} (")):
+        evaluate(f(1), store=tmp_path, scheduler=address)
 
 
 def test_here_takes_the_highest_priority_first_and_equal_ones_in_order(tmp_path):

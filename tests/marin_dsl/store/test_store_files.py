@@ -14,7 +14,7 @@ import pytest
 
 from marin_dsl.store import Store, StoreUnavailable, remote
 from marin_dsl.store import local as module
-from marin_dsl.store.files import open_files, try_writing
+from marin_dsl.store.files import KINDS, open_files, try_writing
 
 CHOOSE = "choose another store with --store or MARIN_STORE"
 
@@ -486,3 +486,11 @@ def test_a_folder_that_is_removed_just_before_a_file_gets_its_name_is_made_again
     monkeypatch.setattr(module, "_link", collected_before)
     assert local.files.create("blobs/ab/cd", b"one")
     assert local.files.read("blobs/ab/cd") == b"one"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_kind_that_is_a_link_to_itself_is_one_complaint(local, kind):
+    local.files.root.mkdir()
+    (local.files.root / kind).symlink_to(kind)
+    with pytest.raises(StoreUnavailable, match=f"cannot read {kind}: .* is a link that leads nowhere"):
+        list(local.files.entries())
