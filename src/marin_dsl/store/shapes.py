@@ -63,16 +63,19 @@ def _readable(record: Mapping[str, Any]) -> bool:
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str)
+    return type(value) is str
 
 
 def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
+    return type(value) is bool
 
 
 def _number(value: Any) -> bool:
     # What no float holds (JSON has such numbers) would be met wherever a duration is told.
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGE < value < _LARGE
+    return type(value) in _NUMBERS and -_LARGE < value < _LARGE
+
+
+_NUMBERS = (int, float)
 
 
 _LARGE = 1e18
@@ -80,7 +83,7 @@ _LARGE = 1e18
 
 def _matching(pattern: str) -> Check:
     match = re.compile(pattern).fullmatch
-    return lambda value: isinstance(value, str) and match(value)
+    return lambda value: type(value) is str and match(value)
 
 
 _digest, _hex = _matching("sha256:[0-9a-f]{64}"), _matching("(?:[0-9a-f]{2})*")
@@ -127,10 +130,15 @@ def _base64(value: Any) -> bool:
 
 def is_stored_value(value: Any) -> bool:
     """Whether a part of a record says where a value is."""
-    if not isinstance(value, dict) or len(value) != 3 or not _digest(value.get("digest")):
+    if type(value) is not dict or value.keys() != _STORED:
         return False
-    inline, leaves = value.get("inline", value), value.get("leaves")
-    return (inline is None or _base64(inline)) and isinstance(leaves, list) and (not leaves or all(map(_leaf, leaves)))
+    inline, leaves = value["inline"], value["leaves"]
+    if not _digest(value["digest"]) or type(leaves) is not list or not (inline is None or _base64(inline)):
+        return False
+    return not leaves or all(map(_leaf, leaves))
+
+
+_STORED = {"digest", "inline", "leaves"}
 
 
 def _leaf(value: Any) -> bool:
@@ -194,15 +202,28 @@ def _operator(value: Any) -> bool:
 
 
 _CALLED = _with(name=_text, version=_maybe(_text), code=_maybe(_digest))
-_MADE = _with(
-    run=_maker, started=_text, ended=_text, seconds=_number, host=_text, pid=_number, peak_memory=_maybe(_number),
-    thread_=_text,
-)  # fmt: skip
+
+
+def _made(value: Any) -> object:
+    """Where and when something was made; written out, for it is looked at for each result that is served."""
+    try:
+        return (
+            _maker(value["run"])
+            and type(value["started"]) is type(value["ended"]) is type(value["host"]) is str
+            and _number(value["seconds"])
+            and _number(value["pid"])
+            and (value["peak_memory"] is None or _number(value["peak_memory"]))
+            and type(value.get("thread", "")) is str
+        )
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return False
+
+
 _KIND = _matching("raised|timeout|killed|lost|unstorable|conflict")
 _ATTEMPT = _with(exactly=True, kind=_KIND, exception=_text, message=_text, where=_text, ended=_text, seconds=_number)
 _FAILURE = _with(exactly=True, kind=_KIND, exception=_text, message=_text, traceback=_text, notes_=_all(_text))
 _MADE_BY: dict[str, Check] = {
-    "call": _digest, "title": _text, "operator": _CALLED, "output": _all(_text), "provenance": _MADE,
+    "call": _digest, "title": _text, "operator": _CALLED, "output": _all(_text), "provenance": _made,
     "history_": _all(_ATTEMPT), "inputs_": _all(_digest),
 }  # fmt: skip
 _COUNTS = _with(served=_number, run=_number, kept=_number, skipped=_number, open=_number)
