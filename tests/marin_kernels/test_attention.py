@@ -205,6 +205,49 @@ def test_long_rows_are_attended_in_blocks_by_default(monkeypatch):
     np.testing.assert_allclose(attend("default", query, key, value), plain_attention(query, key, value), atol=1e-5)
 
 
+def test_rows_that_are_just_not_long_keep_all_probabilities_by_default(monkeypatch):
+    monkeypatch.setattr(attention, "LONG", 7)
+    monkeypatch.setattr(attention, "blockwise_attention", None)
+    query, key, value, _ = arrays(8)
+    np.testing.assert_allclose(attend("default", query, key, value), plain_attention(query, key, value), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_only_blocks_that_hold_something_to_see_are_computed(block):
+    blocks = range(4)
+    for window in (None, *range(1, 4 * block + 2)):
+        reach = {
+            (i, j): bool(attention_blockwise.in_reach(jnp.int32(i), jnp.int32(j), block, window).any())
+            for i in blocks
+            for j in blocks
+        }
+        for one in blocks:
+            seen = [j for j in blocks if reach[one, j]]
+            assert seen == list(range(int(attention_blockwise.first_seen(jnp.int32(one), block, window)), one + 1))
+            end = int(attention_blockwise._end_seeing(jnp.int32(one), len(blocks), block, window))
+            assert [i for i in blocks if reach[i, one]] == list(range(one, end))
+
+
+@pytest.mark.parametrize(("window", "forward"), [(None, 10), (3, 7)])
+def test_each_pair_of_blocks_is_computed_once_in_each_direction(monkeypatch, window, forward):
+    computed, scores = [], attention_blockwise._scores
+
+    def counted(sequences, i, j, window):
+        jax.debug.callback(lambda *pair: computed.append(tuple(map(int, pair))), i, j)
+        return scores(sequences, i, j, window)
+
+    monkeypatch.setattr(attention_blockwise, "_scores", counted)
+    query, key, value, _ = arrays(11, batch=1, length=11)
+    attended = partial(causal_attention, window=window, implementation="blockwise")
+    jax.block_until_ready(jax.jit(attended)(query, key, value))
+    jax.effects_barrier()
+    assert len(computed) == len(set(computed)) == forward
+    pairs = computed.copy()
+    jax.block_until_ready(jax.jit(jax.grad(lambda *x: attended(*x).sum(), (0, 1, 2)))(query, key, value))
+    jax.effects_barrier()
+    assert sorted(computed) == sorted(3 * pairs)
+
+
 def test_kernels_for_another_device_refuse_to_run():
     x = jnp.zeros((1, 128, 2, 128))
     with pytest.raises(ValueError, match="'splash' cannot run here: it is written for TPUs, and this program is for a"):
