@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from beartype import beartype
 from compilers import TPUS, on_compilers
+from equations import products
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType
@@ -152,6 +153,13 @@ def test_bfloat16_stays_near_float32(implementation):
         assert found.dtype == jnp.bfloat16
         peak = float(jnp.abs(wanted).max())
         np.testing.assert_allclose(found.astype(jnp.float32), wanted, atol=2e-2 * peak)
+
+
+@pytest.mark.parametrize("implementation", EVERY)
+def test_products_of_bfloat16_are_summed_in_float32(implementation):
+    *inputs, cotangent = arrays(3, dtype=jnp.bfloat16)
+    run = partial(with_gradients, implementation)
+    assert products(lambda *x: run(*x, cotangent, None), *inputs) == {("DEFAULT", "float32")}
 
 
 @pytest.mark.parametrize("implementation", EVERY)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import equations
 from routed_cases import TRANSPORTS, layer, mesh_of, program, special_cases
 from simulated_devices import on_devices
 
@@ -85,16 +86,6 @@ def ragged_buffers():
     assert carried == counted["ragged-all-to-all"]
     largest = max(var.aval.shape[0] for equation in found for var in equation.outvars)
     assert largest == 32 < 8 * 16  # no buffer of the tokens of all shards
-
-
-def equations(jaxpr):
-    """All equations, those of inner programs too."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
 
 
 def test_the_ragged_transport_has_buffers_of_its_own_rows_alone():

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType
@@ -95,6 +96,13 @@ def test_bfloat16_is_summed_in_float32(implementation):
     found = compiled(implementation)(*inputs, jnp.array(sizes))
     assert {x.dtype for x in found} == {jnp.dtype(jnp.bfloat16)}
     assert_near(found, by_definition(*inputs, sizes), sizes, 5e-3)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "DEFAULT"), ("float32", "HIGHEST")])
+@pytest.mark.parametrize("implementation", EVERYWHERE)
+def test_sums_are_float32_and_so_are_products_of_float32_on_every_device(implementation, dtype, precision):
+    inputs, sizes = arrays(1, jnp.dtype(dtype)), jnp.array((17, 1, 30, 20))
+    assert products(compiled(implementation), *inputs, sizes) == {(precision, "float32")}
 
 
 @pytest.mark.parametrize("implementation", EVERYWHERE)
