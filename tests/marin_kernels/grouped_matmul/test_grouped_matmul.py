@@ -133,10 +133,7 @@ def test_heights_rise_and_fit_the_rows(rows, groups):
     assert 1 <= found[0] <= found[-1] <= rows
 
 
-@settings(max_examples=50, deadline=None)
-@given(sizes=st.lists(st.integers(0, 300), min_size=7, max_size=7))
-def test_blocks_cover_each_row_of_a_group_once(sizes):
-    rows = 2200
+def assert_covered_once(rows, sizes):
     heights = blocked.heights(rows, len(sizes))
     blocks = jax.tree.map(np.asarray, jax.jit(blocked.cut, static_argnums=(0, 2))(rows, jnp.array(sizes), heights))
     owners = np.full(rows, -1)
@@ -146,7 +143,24 @@ def test_blocks_cover_each_row_of_a_group_once(sizes):
             own = slice(blocks.first[i], blocks.end[i])
             assert (owners[own] == -1).all()
             owners[own] = blocks.group[i]
-    np.testing.assert_array_equal(owners, [*np.repeat(np.arange(7), sizes), *[-1] * (rows - sum(sizes))])
+    np.testing.assert_array_equal(owners, [*np.repeat(np.arange(len(sizes)), sizes), *[-1] * (rows - sum(sizes))])
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(0, 300), min_size=7, max_size=7))
+def test_blocks_cover_each_row_of_a_group_once(sizes):
+    assert_covered_once(2200, sizes)
+
+
+@pytest.mark.parametrize("whole", [0, 1, 4])
+def test_groups_of_a_row_more_than_whole_blocks_have_as_many_as_there_can_be(whole):
+    groups = 7
+    rows = next(n for n in range(2200, 4000) if n % blocked.heights(n, groups)[-1] >= groups)
+    highest = blocked.heights(rows, groups)[-1]
+    sizes = [1] * groups
+    sizes[whole % groups] += (rows - groups) // highest * highest
+    assert sum(-(-size // highest) for size in sizes) == rows // highest + groups
+    assert_covered_once(rows, sizes)
 
 
 def test_blocks_compute_at_most_a_quarter_beyond_groups_of_usual_sizes():
