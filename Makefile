@@ -29,7 +29,7 @@ LONG := HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/com
 test-long: .venv/development .venv/compilers .venv/interop
 	$(LONG) $(TOGETHER) -m "not compilers"
 
-# In one process: a compiler uses all cores, and up to 8 GB.
+# In one process: a compiler uses all cores, and with what it keeps up to 8 GB.
 test-compilers: .venv/development .venv/compilers
 	$(LONG) -m compilers
 
