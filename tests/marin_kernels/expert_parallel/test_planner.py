@@ -158,6 +158,15 @@ def test_a_huge_capacity_factor_drops_nothing():
     assert int(room(jnp.int32(4096), extent)) == extent.room == 4096
 
 
+@pytest.mark.parametrize("tile", [1, 4, 8])
+@pytest.mark.parametrize("experts", [1, 2, 5])
+def test_a_buffer_has_rows_for_experts_that_each_fill_a_tile_with_one_row(experts, tile):
+    for tokens in range(experts, 40):
+        extent = Extent(tokens=tokens, top_k=1, experts=experts, tile=tile)
+        needed = ((tokens - experts) // tile + experts) * tile  # one row each, and all others in whole tiles
+        assert needed <= extent.rows <= needed + tile
+
+
 def test_a_factor_too_fine_for_int32_is_refused():
     with pytest.raises(ValueError, match=r"capacity_factor: 0\.03.* is too fine a fraction .*round it to two or three"):
         share(jnp.int32(1), Fraction(999983, 31 * 10**6))

@@ -90,6 +90,21 @@ def test_any_sizes_give_the_reference_and_what_exceeds_the_rows_is_cut_off(imple
     assert_near(found, by_definition(*inputs, cut), cut, 1e-6)
 
 
+def test_an_implementation_is_told_of_no_more_rows_than_there_are(monkeypatch):
+    told = []
+
+    def product(rows, matrices, sizes):
+        jax.debug.callback(lambda sizes: told.append(sizes.tolist()), sizes)
+        return blocked.product(rows, matrices, sizes)
+
+    monkeypatch.setattr(blocked, "OPERATIONS", blocked.OPERATIONS._replace(product=product))
+    rows, matrices, _ = arrays(8)
+    for sizes in ((30, 30, 20, 5), (0, 80, 0, 3), (10, 10, 10, 10)):
+        jax.block_until_ready(grouped_matmul(rows, matrices, jnp.array(sizes), implementation="blocked"))
+    jax.effects_barrier()
+    assert told == [[30, 30, 10, 0], [0, 70, 0, 0], [10, 10, 10, 10]]
+
+
 @pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_bfloat16_is_summed_in_float32(implementation):
     inputs, sizes = arrays(1, jnp.bfloat16), (17, 1, 30, 20)
