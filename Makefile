@@ -12,7 +12,7 @@ NEWEST_PYTHON ?= $(shell for version in 3.13 3.12; do \
   for python in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
     if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then echo "$$python"; exit; fi; done; done)
 
-.PHONY: demo test test-all test-newest lint bench clean format
+.PHONY: demo test test-all test-long test-newest test-compilers lint bench clean format
 
 demo: .venv/demo
 	$(BIN)/marin page gallery.first_model:page --site site --keep-failures
@@ -20,9 +20,18 @@ demo: .venv/demo
 test: .venv/development
 	$(BIN)/python -m pytest $(TOGETHER) -m "not long and not compilers and not interop"
 
-test-all: .venv/development .venv/compilers .venv/interop
-	HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
-	$(MAKE) test-newest
+# All of it, whatever fails; last what takes longest.
+test-all:
+	$(MAKE) --keep-going --jobs=1 test-long test-newest test-compilers
+
+LONG := HYPOTHESIS_PROFILE=long JAX_PLATFORMS=cpu PYTHONPATH=$(CURDIR)/.venv/compilers $(BIN)/python -m pytest
+
+test-long: .venv/development .venv/compilers .venv/interop
+	$(LONG) $(TOGETHER) -m "not compilers"
+
+# In one process: a compiler uses all cores, and with what it keeps up to 8 GB.
+test-compilers: .venv/development .venv/compilers
+	$(LONG) -m compilers
 
 test-newest: .venv/development .venv/newest
 	JAX_PLATFORMS=cpu PYTEST_ADDOPTS="$(TOGETHER)" $(BIN)/python tests/newest_jax.py .venv/newest/bin/python
@@ -65,15 +74,14 @@ clean:
 	@touch $@ .venv/demo
 
 .venv/interop: .venv/development
-	@$(PIP) --editable '.[interop]' || echo "No torch or transformers here: the tests that need them will be left out."
-	@touch $@
+	@$(PIP) --editable '.[interop]' && touch $@ \
+	  || echo "No torch or transformers here: the tests that need them will be left out."
 
 # Beside the environment, not in it: JAX, where it finds them and is not told otherwise, looks for TPUs and GPUs.
 .venv/compilers: pyproject.toml constraints.txt
 	@echo "Fetching the compilers for TPUs and GPUs (1 GB, once) ..."
 	@$(PIP) --no-deps --upgrade --target $@ libtpu jax-cuda13-plugin jax-cuda13-pjrt \
-	  || echo "No compilers for this machine: the tests that need them will be left out."
-	@mkdir -p $@ && touch $@
+	  && mkdir -p $@ && touch $@ || echo "No compilers for this machine: the tests that need them will be left out."
 
 # JAX as new as it can be had, all else as pinned: what differs is JAX's doing, or Python's.
 .venv/newest: pyproject.toml constraints.txt

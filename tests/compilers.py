@@ -15,8 +15,10 @@ TPUS = ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1")
 """One small topology of each generation, of at least four devices."""
 GPUS = ("h200:4",)
 """One host of sm90 GPUs."""
+LIFETIME = 8
+"""Programs compiled in one process: compilers keep most of a gigabyte of each large one."""
 
 
 def on_compilers(function: Callable) -> Callable:
     """Run a test function where `marin_kernels.topologies.absent_devices` works; rules as of `on_devices`."""
-    return pytest.mark.long(pytest.mark.compilers(on_devices(1, **ENVIRONMENT)(function)))
+    return pytest.mark.long(pytest.mark.compilers(on_devices(1, lifetime=LIFETIME, **ENVIRONMENT)(function)))

@@ -75,6 +75,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where several processes test, each has collected everything, and the one that tells has collected nothing."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    told = getattr(node, "workeroutput", {}).get("left_out", {})  # one that died tells nothing
+    node.config.stash[LEFT_OUT] = node.config.stash.get(LEFT_OUT, {}) | told
+
+
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     for marker, count in config.stash.get(LEFT_OUT, {}).items():
         terminalreporter.write_line(

@@ -9,22 +9,27 @@ import functools
 import importlib
 import multiprocessing
 import os
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import checked_shapes
 
+Kind = tuple[int, int | None, tuple[tuple[str, str], ...]]
+_CALLS: Counter[Kind] = Counter()
 
-def on_devices(count: int = 8, **environment: str) -> Callable[[Callable], Callable]:
+
+def on_devices(count: int = 8, *, lifetime: int | None = None, **environment: str) -> Callable[[Callable], Callable]:
     """Run a test function in a process with simulated CPU devices, and with more in its environment.
 
-    The function must stand at the top of its module, and its arguments must be picklable; innermost of decorators.
+    After as many calls as its lifetime, a process ends and another one takes its place. The function must stand at the
+    top of its module, and its arguments must be picklable; innermost of decorators.
     """
 
     def decorate(function: Callable) -> Callable:
         @functools.wraps(function)
         def remote(*arguments, **named):
-            pool = _process(count, tuple(sorted(environment.items())))
+            pool = _next_process((count, lifetime, tuple(sorted(environment.items()))))
             return pool.submit(_call, function.__module__, function.__name__, arguments, named).result()
 
         return remote
@@ -32,8 +37,18 @@ def on_devices(count: int = 8, **environment: str) -> Callable[[Callable], Calla
     return decorate
 
 
+def _next_process(kind: Kind) -> ProcessPoolExecutor:
+    _, lifetime, _ = kind
+    turn, begun = divmod(_CALLS[kind], lifetime) if lifetime else (0, 1)
+    _CALLS[kind] += 1
+    if turn and not begun:
+        _process(kind, turn - 1).shutdown()
+    return _process(kind, turn)
+
+
 @functools.cache
-def _process(count: int, environment: tuple[tuple[str, str], ...]) -> ProcessPoolExecutor:
+def _process(kind: Kind, turn: int) -> ProcessPoolExecutor:
+    count, _, environment = kind
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, (count, environment))
     atexit.register(pool.shutdown)
     return pool

@@ -38,3 +38,20 @@ def test_what_fails_there_fails_here_and_shapes_are_checked_there():
         eight(os.getpid(), [0.0] * 8)
     with pytest.raises(Exception, match="query"):
         breaks_a_shape()
+
+
+@on_devices(1, lifetime=2)
+def written(place):
+    with place.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def test_a_process_ends_after_as_many_calls_as_it_was_made_for(tmp_path):
+    for _ in range(5):
+        written(tmp_path / "pids")
+    first, again, second, once_more, third = (tmp_path / "pids").read_text().split()
+    assert (first, second) == (again, once_more)
+    assert len({first, second, third}) == 3
+    for gone in (first, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(gone), 0)

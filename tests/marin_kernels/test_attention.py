@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from beartype import beartype
 from compilers import TPUS, on_compilers
+from equations import products
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType
@@ -155,6 +156,13 @@ def test_bfloat16_stays_near_float32(implementation):
 
 
 @pytest.mark.parametrize("implementation", EVERY)
+def test_products_of_bfloat16_are_summed_in_float32(implementation):
+    *inputs, cotangent = arrays(3, dtype=jnp.bfloat16)
+    run = partial(with_gradients, implementation)
+    assert products(lambda *x: run(*x, cotangent, None), *inputs) == {("DEFAULT", "float32")}
+
+
+@pytest.mark.parametrize("implementation", EVERY)
 def test_huge_scores_do_not_overflow(implementation):
     query, key, value, cotangent = arrays(4)
     for x in with_gradients(implementation, query * 1e4, key * 1e4, value, cotangent, None):
@@ -203,6 +211,49 @@ def test_long_rows_are_attended_in_blocks_by_default(monkeypatch):
     monkeypatch.setattr(attention, "_folded", None)
     query, key, value, _ = arrays(8)
     np.testing.assert_allclose(attend("default", query, key, value), plain_attention(query, key, value), atol=1e-5)
+
+
+def test_rows_that_are_just_not_long_keep_all_probabilities_by_default(monkeypatch):
+    monkeypatch.setattr(attention, "LONG", 7)
+    monkeypatch.setattr(attention, "blockwise_attention", None)
+    query, key, value, _ = arrays(8)
+    np.testing.assert_allclose(attend("default", query, key, value), plain_attention(query, key, value), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_only_blocks_that_hold_something_to_see_are_computed(block):
+    blocks = range(4)
+    for window in (None, *range(1, 4 * block + 2)):
+        reach = {
+            (i, j): bool(attention_blockwise.in_reach(jnp.int32(i), jnp.int32(j), block, window).any())
+            for i in blocks
+            for j in blocks
+        }
+        for one in blocks:
+            seen = [j for j in blocks if reach[one, j]]
+            assert seen == list(range(int(attention_blockwise.first_seen(jnp.int32(one), block, window)), one + 1))
+            end = int(attention_blockwise._end_seeing(jnp.int32(one), len(blocks), block, window))
+            assert [i for i in blocks if reach[i, one]] == list(range(one, end))
+
+
+@pytest.mark.parametrize(("window", "forward"), [(None, 10), (3, 7)])
+def test_each_pair_of_blocks_is_computed_once_in_each_direction(monkeypatch, window, forward):
+    computed, scores = [], attention_blockwise._scores
+
+    def counted(sequences, i, j, window):
+        jax.debug.callback(lambda *pair: computed.append(tuple(map(int, pair))), i, j)
+        return scores(sequences, i, j, window)
+
+    monkeypatch.setattr(attention_blockwise, "_scores", counted)
+    query, key, value, _ = arrays(11, batch=1, length=11)
+    attended = partial(causal_attention, window=window, implementation="blockwise")
+    jax.block_until_ready(jax.jit(attended)(query, key, value))
+    jax.effects_barrier()
+    assert len(computed) == len(set(computed)) == forward
+    pairs = computed.copy()
+    jax.block_until_ready(jax.jit(jax.grad(lambda *x: attended(*x).sum(), (0, 1, 2)))(query, key, value))
+    jax.effects_barrier()
+    assert sorted(computed) == sorted(3 * pairs)
 
 
 def test_kernels_for_another_device_refuse_to_run():

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,17 @@ def test_the_reported_cross_entropy_has_no_gradient(implementation):
 
 
 @pytest.mark.parametrize("implementation", EVERY)
+def test_no_gradient_flows_to_weights_and_to_the_coefficient_of_the_z_loss(implementation):
+    hidden, head, targets, weights = arrays(16, 6)
+
+    def loss(weights, z_loss):
+        return linear_cross_entropy(hidden, head, targets, weights, z_loss, implementation=implementation).loss
+
+    for gradient in jax.grad(loss, (0, 1))(weights, jnp.float32(0.1)):
+        np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("implementation", EVERY)
 def test_tokens_of_weight_zero_change_nothing(implementation, small_chunks):
     hidden, head, targets, _ = arrays(5, 9)
     weights = jnp.ones(9).at[6:].set(0)
@@ -157,6 +169,31 @@ def test_the_program_never_holds_all_logits(implementation, held, small_chunks):
     program = str(jax.make_jaxpr(jax.grad(lambda h, w: loss(h, w)[0], (0, 1)))(hidden, head))
     assert held in program
     assert "f32[16,11]" not in program
+
+
+def test_chunks_are_equally_long_so_that_little_is_computed_of_padding(small_chunks):
+    hidden, head, targets, _ = arrays(8, 9)
+    for loss in (token_cross_entropy, partial(linear_cross_entropy, implementation="chunked")):
+        program = str(jax.make_jaxpr(loss)(hidden, head, targets))
+        assert "f32[3,11]" in program
+        assert "f32[4,11]" not in program
+
+
+def test_token_losses_never_hold_all_logits(small_chunks):
+    hidden, head, targets, _ = arrays(8, 16)
+    program = str(jax.make_jaxpr(token_cross_entropy)(hidden, head, targets))
+    assert "f32[4,11]" in program
+    assert "f32[16,11]" not in program
+
+
+@pytest.mark.parametrize("implementation", EVERY)
+def test_products_of_bfloat16_are_summed_in_float32(implementation, small_chunks):
+    hidden, head, targets, _ = arrays(17, 9, dtype=jnp.bfloat16)
+    loss = partial(linear_cross_entropy, targets=targets, implementation=implementation)
+    # The reverse pass of the reference is JAX's own, and so is the dtype of its products.
+    function = (lambda *x: loss(*x)[0]) if implementation == "reference" else jax.grad(lambda *x: loss(*x)[0], (0, 1))
+    assert products(function, hidden, head) == {("DEFAULT", "float32")}
+    assert products(token_cross_entropy, hidden, head, targets) == {("DEFAULT", "float32")}
 
 
 def test_the_default_holds_the_logits_of_fewer_tokens_where_the_vocabulary_is_large():

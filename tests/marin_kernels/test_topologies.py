@@ -59,19 +59,21 @@ def test_a_shape_that_no_pod_has_is_refused_by_name():
         topologies.absent_devices("v5p:3x5x7")
 
 
-def without_compilers(tmp_path, **environment):
+def without_compilers(tmp_path, *options, **environment):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['libtpu'] = None")
     kept = {name: value for name, value in os.environ.items() if name != "CI"}
     path = os.pathsep.join([str(tmp_path), kept.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "sharded and v6e"]
+    command += options
     environment = {**kept, "PYTHONPATH": path, **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.long
-def test_without_compilers_the_tests_that_need_them_are_left_out_loudly(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--numprocesses", "2", "--dist", "loadfile"]], ids=["alone", "several"])
+def test_without_compilers_the_tests_that_need_them_are_left_out_loudly(tmp_path, options):
     told = "COMPILERS TESTS LEFT OUT: 1 tests (no libtpu and CUDA compiler found: make test-all installs them)"
-    assert told in without_compilers(tmp_path).stdout
+    assert without_compilers(tmp_path, *options).stdout.count(told) == 1
 
 
 @pytest.mark.long

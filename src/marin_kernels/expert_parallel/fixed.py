@@ -10,6 +10,7 @@ from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, sp
 from marin_kernels.expert_parallel.planner import limit, sort_assignments
 from marin_kernels.expert_parallel.routing import Experts, Routing
 from marin_kernels.expert_parallel.shard import Shard, Transported, real_tokens
+from marin_kernels.grouped_matmul.operations import precision
 
 
 def fixed(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, shard: Shard) -> Transported:
@@ -42,4 +43,5 @@ def _feed_forward(rows: Array, gate: Array, up: Array, down: Array) -> Array:
 
 
 def _product(rows: Array, matrix: Array) -> Array:
-    return jnp.dot(rows, matrix, preferred_element_type=jnp.float32).astype(rows.dtype)
+    product = jnp.dot(rows, matrix, precision=precision(rows.dtype), preferred_element_type=jnp.float32)
+    return product.astype(rows.dtype)

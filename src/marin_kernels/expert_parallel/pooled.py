@@ -70,8 +70,8 @@ def pool_room(extent: Extent) -> int:
 
 
 def wave_rows(extent: Extent) -> int:
-    """Rows of a receiver's buffer in one wave: each source spreads its rows evenly over the waves."""
-    return extent.aligned(min(extent.shards * pool_room(extent), extent.room // WAVES + extent.shards))
+    """Rows of a receiver's buffer in one wave: those of all pools, which are hardly more than its share of the room."""
+    return extent.aligned(extent.shards * pool_room(extent))
 
 
 def plan_wave(number: int, plan: Plan, assignments: Assignments, source: Int[Array, ""], extent: Extent) -> Wave:

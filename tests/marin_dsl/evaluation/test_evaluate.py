@@ -361,15 +361,22 @@ SLOW = """
     @op(version="1")
     def stuck(parts: list) -> int:
         Path("started.txt").touch()
-        for _ in range(600):
-            if Path("go.txt").exists():
-                break
+        while not Path("go.txt").exists():
             time.sleep(0.1)  # never asks whether it was cancelled
         return sum(parts)
 
     careful = slow([quick(n) for n in range(3)])
     careless = stuck([quick(n) for n in range(3)])
 """
+
+
+def ended(process):
+    """What a process printed until it ended of its own accord; one that does not is killed with all that it began."""
+    try:
+        return process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"it did not end: {process.communicate()}")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +387,7 @@ SLOW = """
         pytest.param("careless", ["--workers", "2"], marks=pytest.mark.long),
     ],
 )
-def test_an_interrupt_ends_within_seconds_and_the_next_run_goes_on_from_there(tmp_path, target, options):
+def test_an_interrupt_ends_what_would_last_for_ever_and_the_next_run_goes_on_from_there(tmp_path, target, options):
     (tmp_path / "slow.py").write_text(textwrap.dedent(SLOW))
     command = [sys.executable, "-c", MARIN, "run", f"slow:{target}", "--store", "store", *options]
     environment = os.environ | {"PYTHONPATH": f"{Path('src').absolute()}:."}
@@ -394,10 +401,8 @@ def test_an_interrupt_ends_within_seconds_and_the_next_run_goes_on_from_there(tm
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
-    began = time.monotonic()
-    output, _ = process.communicate(timeout=30)
+    output, _ = ended(process)  # no operator was told to go on
     assert process.returncode == 130, output
-    assert time.monotonic() - began < 12
     assert "interrupted: what is finished stays" in output
     assert "Traceback" not in output
     (tmp_path / "go.txt").touch()
@@ -410,7 +415,7 @@ def test_an_interrupt_ends_within_seconds_and_the_next_run_goes_on_from_there(tm
 
 
 @pytest.mark.long
-def test_trouble_of_the_store_ends_a_run_soon_though_a_thread_is_stuck(tmp_path):
+def test_trouble_of_the_store_ends_a_run_though_a_thread_is_stuck_for_ever(tmp_path):
     (tmp_path / "slow.py").write_text(
         textwrap.dedent(SLOW)
         + "from marin_dsl.store import StoreUnavailable\n@op(version='1')\ndef full() -> int:\n"
@@ -418,15 +423,14 @@ def test_trouble_of_the_store_ends_a_run_soon_though_a_thread_is_stuck(tmp_path)
         + "    raise StoreUnavailable('store s: cannot write x: the disk is full', url)\n"
         + "both = slow([stuck([1]), full()])\n"
     )
-    began = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", MARIN, "run", "slow:both", "--store", "store"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{Path('src').absolute()}:."},
-        capture_output=True, text=True, check=False, timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    assert done.returncode == 3
-    assert done.stderr == "marin: store s: cannot write x: the disk is full\n"
-    assert time.monotonic() - began < 25
+    _, error = ended(process)
+    assert process.returncode == 3
+    assert error == "marin: store s: cannot write x: the disk is full\n"
 
 
 def test_what_failed_under_a_committed_root_is_tried_again_unless_failures_are_kept(tmp_path):

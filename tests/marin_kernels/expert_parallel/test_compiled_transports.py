@@ -18,7 +18,6 @@ REFUSED = {("fused_tpu", topology): "'fused_tpu' runs on TPUs, and these devices
 GIB = 2**30
 
 
-@functools.cache
 def compiled(topology, implementation, layer=Layer(), gradients=False):  # noqa: B008
     return compile_layer(topology, implementation, layer, gradients=gradients)
 

@@ -153,9 +153,35 @@ def test_a_share_beyond_int32_is_its_largest_number(count, factor):
     assert found == min(count * factor, 2**31 - 1) or (found == 2**31 - 1 and count * factor > 2**31 - 1 - factor)
 
 
+@pytest.mark.parametrize("factor", [Fraction(1001, 2), Fraction(1001, 3), Fraction(7, 5)])
+def test_a_share_that_is_just_beyond_int32_is_its_largest_number(factor):
+    first = (2**31 - 1) * factor.denominator // factor.numerator + 1
+    for count in range(first, first + 2 * factor.denominator):
+        assert int(share(jnp.int32(count), factor)) == 2**31 - 1
+
+
+@pytest.mark.parametrize(("experts", "top_k", "destinations"), [(256, 4, 8), (8, 2, 4), (64, 8, 2), (8, 7, 8)])
+def test_the_share_of_tokens_that_need_a_destination_is_rounded_up_to_thousandths(experts, top_k, destinations):
+    extent = Extent(tokens=100_000, top_k=top_k, experts=experts, shards=destinations, capacity_factor=Fraction(1))
+    met, each = Fraction(1), experts // destinations
+    for drawn in range(top_k):
+        met *= Fraction(max(experts - each - drawn, 0), experts - drawn)
+    assert 0 <= extent.hit(destinations) - (1 - met) < Fraction(1, 1000)
+    assert extent.copies(destinations) == 100_000 * extent.hit(destinations)
+
+
 def test_a_huge_capacity_factor_drops_nothing():
     extent = Extent(tokens=1024, top_k=4, experts=8, capacity_factor=Fraction(10**6))
     assert int(room(jnp.int32(4096), extent)) == extent.room == 4096
+
+
+@pytest.mark.parametrize("tile", [1, 4, 8])
+@pytest.mark.parametrize("experts", [1, 2, 5])
+def test_a_buffer_has_rows_for_experts_that_each_fill_a_tile_with_one_row(experts, tile):
+    for tokens in range(experts, 40):
+        extent = Extent(tokens=tokens, top_k=1, experts=experts, tile=tile)
+        needed = ((tokens - experts) // tile + experts) * tile  # one row each, and all others in whole tiles
+        assert needed <= extent.rows <= needed + tile
 
 
 def test_a_factor_too_fine_for_int32_is_refused():

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import equations
 from routed_cases import TRANSPORTS, layer, mesh_of, program, special_cases
 from simulated_devices import on_devices
 
@@ -87,14 +88,30 @@ def ragged_buffers():
     assert largest == 32 < 8 * 16  # no buffer of the tokens of all shards
 
 
-def equations(jaxpr):
-    """All equations, those of inner programs too."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
+@on_devices(8)
+def in_bfloat16(implementation):
+    x, routing, experts = jax.tree.map(jnp.asarray, layer(dtype=jnp.bfloat16))
+
+    def loss(x, experts):
+        y, _ = moe(x, routing, experts, implementation=implementation, shards_per_host=2)
+        return jnp.sum(y.astype(jnp.float32))
+
+    with jax.set_mesh(mesh_of(data=2, expert=4)):
+        traced = jax.make_jaxpr(jax.grad(loss, (0, 1)))(x, experts)
+    found = {"sent": set(), "summed": set()}
+    for equation in equations(traced.jaxpr):
+        name, value = equation.primitive.name, equation.invars[0].aval if equation.invars else None
+        if name in ("all_gather", "all_to_all", "ragged_all_to_all") and value.shape[-1:] == x.shape[1:]:
+            found["sent"].add(value.dtype.name)
+        if name == "reduce_scatter":
+            found["summed"].add(value.dtype.name)
+    assert found["sent"] == {"bfloat16"}
+    assert found["summed"] == ({"float32"} if implementation in ("ring", "hierarchical") else set())
+
+
+@pytest.mark.parametrize("implementation", TRANSPORTS)
+def test_tokens_and_gradients_travel_in_their_own_dtype_and_are_summed_in_float32(implementation):
+    in_bfloat16(implementation)
 
 
 def test_the_ragged_transport_has_buffers_of_its_own_rows_alone():

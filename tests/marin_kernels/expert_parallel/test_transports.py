@@ -1,10 +1,14 @@
 """Every transport against the oracle, on simulated devices."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import products
 from routed_cases import BFLOAT16, FLOAT32, TRANSPORTS, check, layer, mesh_of, run, special_cases
 from simulated_devices import on_devices
+
+from marin_kernels.expert_parallel import moe
 
 
 @on_devices(8)
@@ -26,6 +30,16 @@ def test_with_capacity_what_is_kept_is_computed_and_what_is_dropped_counts_nowhe
 )
 def test_without_capacity_nothing_is_dropped(implementation):
     over_two_by_four(implementation, None)
+
+
+@pytest.mark.parametrize("implementation", [*TRANSPORTS, "local", "reference"])
+def test_products_of_float32_are_such_on_every_device(implementation):
+    x, routing, experts = jax.tree.map(jnp.asarray, layer())
+
+    def loss(x, experts):
+        return jnp.sum(moe(x, routing, experts, implementation=implementation)[0])
+
+    assert products(jax.grad(loss, (0, 1)), x, experts) == {("HIGHEST", "float32")}
 
 
 @on_devices(8)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations import products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType
@@ -89,12 +90,34 @@ def test_any_sizes_give_the_reference_and_what_exceeds_the_rows_is_cut_off(imple
     assert_near(found, by_definition(*inputs, cut), cut, 1e-6)
 
 
+def test_an_implementation_is_told_of_no_more_rows_than_there_are(monkeypatch):
+    told = []
+
+    def product(rows, matrices, sizes):
+        jax.debug.callback(lambda sizes: told.append(sizes.tolist()), sizes)
+        return blocked.product(rows, matrices, sizes)
+
+    monkeypatch.setattr(blocked, "OPERATIONS", blocked.OPERATIONS._replace(product=product))
+    rows, matrices, _ = arrays(8)
+    for sizes in ((30, 30, 20, 5), (0, 80, 0, 3), (10, 10, 10, 10)):
+        jax.block_until_ready(grouped_matmul(rows, matrices, jnp.array(sizes), implementation="blocked"))
+    jax.effects_barrier()
+    assert told == [[30, 30, 10, 0], [0, 70, 0, 0], [10, 10, 10, 10]]
+
+
 @pytest.mark.parametrize("implementation", EVERYWHERE)
 def test_bfloat16_is_summed_in_float32(implementation):
     inputs, sizes = arrays(1, jnp.bfloat16), (17, 1, 30, 20)
     found = compiled(implementation)(*inputs, jnp.array(sizes))
     assert {x.dtype for x in found} == {jnp.dtype(jnp.bfloat16)}
     assert_near(found, by_definition(*inputs, sizes), sizes, 5e-3)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "DEFAULT"), ("float32", "HIGHEST")])
+@pytest.mark.parametrize("implementation", EVERYWHERE)
+def test_sums_are_float32_and_so_are_products_of_float32_on_every_device(implementation, dtype, precision):
+    inputs, sizes = arrays(1, jnp.dtype(dtype)), jnp.array((17, 1, 30, 20))
+    assert products(compiled(implementation), *inputs, sizes) == {(precision, "float32")}
 
 
 @pytest.mark.parametrize("implementation", EVERYWHERE)
@@ -125,10 +148,7 @@ def test_heights_rise_and_fit_the_rows(rows, groups):
     assert 1 <= found[0] <= found[-1] <= rows
 
 
-@settings(max_examples=50, deadline=None)
-@given(sizes=st.lists(st.integers(0, 300), min_size=7, max_size=7))
-def test_blocks_cover_each_row_of_a_group_once(sizes):
-    rows = 2200
+def assert_covered_once(rows, sizes):
     heights = blocked.heights(rows, len(sizes))
     blocks = jax.tree.map(np.asarray, jax.jit(blocked.cut, static_argnums=(0, 2))(rows, jnp.array(sizes), heights))
     owners = np.full(rows, -1)
@@ -138,7 +158,24 @@ def test_blocks_cover_each_row_of_a_group_once(sizes):
             own = slice(blocks.first[i], blocks.end[i])
             assert (owners[own] == -1).all()
             owners[own] = blocks.group[i]
-    np.testing.assert_array_equal(owners, [*np.repeat(np.arange(7), sizes), *[-1] * (rows - sum(sizes))])
+    np.testing.assert_array_equal(owners, [*np.repeat(np.arange(len(sizes)), sizes), *[-1] * (rows - sum(sizes))])
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(0, 300), min_size=7, max_size=7))
+def test_blocks_cover_each_row_of_a_group_once(sizes):
+    assert_covered_once(2200, sizes)
+
+
+@pytest.mark.parametrize("whole", [0, 1, 4])
+def test_groups_of_a_row_more_than_whole_blocks_have_as_many_as_there_can_be(whole):
+    groups = 7
+    rows = next(n for n in range(2200, 4000) if n % blocked.heights(n, groups)[-1] >= groups)
+    highest = blocked.heights(rows, groups)[-1]
+    sizes = [1] * groups
+    sizes[whole % groups] += (rows - groups) // highest * highest
+    assert sum(-(-size // highest) for size in sizes) == rows // highest + groups
+    assert_covered_once(rows, sizes)
 
 
 def test_blocks_compute_at_most_a_quarter_beyond_groups_of_usual_sizes():

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import io
 import re
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -99,44 +99,64 @@ LENGTH = 220
 compiled_visits = jax.jit(visits, static_argnums=(0, 1))
 
 
-@settings(max_examples=30, deadline=None)
-@given(sizes=st.lists(st.integers(0, 40), min_size=5, max_size=5), height=st.sampled_from([16, 64]))
-def test_visits_meet_each_row_once_each_tile_and_each_group(sizes, height):
-    met = jax.tree.map(np.asarray, compiled_visits(LENGTH, height, jnp.array(sizes)))
+def assert_met(length, height, sizes):
+    rest = len(sizes)
+    met = jax.tree.map(np.asarray, compiled_visits(length, height, jnp.array(sizes)))
     groups, tiles = met.group[: met.all], met.tile[: met.all]
     assert (np.diff(groups) >= 0).all()
     assert (np.diff(tiles) >= 0).all()  # a tile's meetings are consecutive: it stays in fast memory between them
-    assert set(tiles) == set(range(-(-LENGTH // height)))
-    assert set(groups) == set(range(6))
-    assert (groups[: met.groups] < 5).all()
-    assert (groups[met.groups :] == 5).all()
-    owners = np.full(LENGTH, -1)
+    assert set(tiles) == set(range(-(-length // height)))
+    assert set(groups) == set(range(rest + 1))
+    assert (groups[: met.groups] < rest).all()
+    assert (groups[met.groups :] == rest).all()
+    owners = np.full(length, -1)
     for tile, group, first, end in zip(*met[:4], strict=True):
         assert first == end or tile * height <= first < end <= (tile + 1) * height
         assert (owners[first:end] == -1).all()
         owners[first:end] = group
-    np.testing.assert_array_equal(owners, np.repeat(np.arange(6), [*sizes, LENGTH - sum(sizes)]))
+    np.testing.assert_array_equal(owners, np.repeat(np.arange(rest + 1), [*sizes, length - sum(sizes)]))
 
 
-@jax.jit
-def there_and_back(sizes):
-    alignment = align(LENGTH, 8, sizes)
-    spread = taken(jnp.arange(1.0, LENGTH + 1)[:, None], alignment.source)
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(0, 40), min_size=5, max_size=5), height=st.sampled_from([16, 64]))
+def test_visits_meet_each_row_once_each_tile_and_each_group(sizes, height):
+    assert_met(LENGTH, height, sizes)
+
+
+@partial(jax.jit, static_argnums=0)
+def there_and_back(rows, sizes):
+    alignment = align(rows, 8, sizes)
+    spread = taken(jnp.arange(1.0, rows + 1)[:, None], alignment.source)
     return alignment, spread[:, 0], taken(spread, alignment.place)[:, 0]
+
+
+def assert_aligned(rows, sizes):
+    used = sum(sizes)
+    alignment, spread, back = jax.tree.map(np.asarray, there_and_back(rows, jnp.array(sizes)))
+    np.testing.assert_array_equal(back, np.where(np.arange(rows) < used, np.arange(1, rows + 1), 0))
+    assert np.count_nonzero(spread) == used
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    for held, group in zip(spread.reshape(-1, 8).astype(int), alignment.group, strict=True):
+        assert (owners[held[held > 0] - 1] == group).all()
+    np.testing.assert_array_equal(alignment.tiles, -(-np.array(sizes) // 8))
+    np.testing.assert_array_equal(alignment.first, np.cumsum(alignment.tiles) - alignment.tiles)
 
 
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(0, 40), min_size=5, max_size=5))
 def test_aligned_rows_are_all_there_in_tiles_of_one_group(sizes):
-    used = sum(sizes)
-    alignment, spread, back = jax.tree.map(np.asarray, there_and_back(jnp.array(sizes)))
-    np.testing.assert_array_equal(back, np.where(np.arange(LENGTH) < used, np.arange(1, LENGTH + 1), 0))
-    assert np.count_nonzero(spread) == used
-    owners = np.repeat(np.arange(5), sizes)
-    for held, group in zip(spread.reshape(-1, 8).astype(int), alignment.group, strict=True):
-        assert (owners[held[held > 0] - 1] == group).all()
-    np.testing.assert_array_equal(alignment.tiles, -(-np.array(sizes) // 8))
-    np.testing.assert_array_equal(alignment.first, np.cumsum(alignment.tiles) - alignment.tiles)
+    assert_aligned(LENGTH, sizes)
+
+
+def test_groups_of_a_row_more_than_whole_tiles_have_as_many_as_there_can_be():
+    assert_aligned(23, [1, 17, 1])
+    assert_aligned(23, [9, 1, 9])
+
+
+def test_groups_that_each_begin_within_a_tile_meet_as_many_as_there_can_be():
+    assert_met(LENGTH, 16, [3, 31, 33, 1, 15])
+    assert_met(10, 16, [2, 2, 2, 2, 2])
+    assert_met(32, 16, [1, 16, 15])
 
 
 def test_sums_of_aligned_tiles_are_the_products():
