@@ -31,7 +31,7 @@ from marin_dsl.sources import unpacked
 from marin_dsl.store import Store, StoredValue
 from marin_dsl.store.closure import Recorded, closure, label_folders
 from marin_dsl.store.copy import Copied, copy
-from marin_dsl.store.records import OtherSchema, read_record, write_record
+from marin_dsl.store.records import NewerSchema, read_record, write_record
 from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.verify import verify
 
@@ -310,7 +310,7 @@ def _checked(folder: Path) -> dict[str, Any]:
         raise ExportRefused(
             f"{folder} is no export, or it was not finished: {LIST} cannot be read ({error.strerror})"
         ) from None
-    except OtherSchema as error:
+    except NewerSchema as error:
         raise ExportRefused(f"{folder}/{LIST}: {error}") from None
     if listed is None:
         raise ExportRefused(f"{folder}/{LIST} is damaged: ask for the export again")

@@ -33,7 +33,7 @@ import attrs
 
 from marin_dsl.store.closure import literal_leaves
 from marin_dsl.store.files import Entry, Files, is_temporary
-from marin_dsl.store.records import OtherSchema, read_record
+from marin_dsl.store.records import NewerSchema, read_record
 from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.store import Store
 
@@ -208,7 +208,7 @@ def _literals(path: str, data: bytes) -> set[str]:
     """Digests of the large literals among the arguments of a recipe."""
     try:
         record = read_record(path, data)
-    except OtherSchema:
+    except NewerSchema:
         return set()
     if record is None or misshapen(path, record):
         return set()

@@ -16,7 +16,7 @@ from marin_dsl.json_bytes import json_bytes
 SCHEMA = 2
 
 _WITHOUT_PLACES = 1
-"""The schema of records whose digests were of what they say alone; they can be told, and are not read any more."""
+"""The schema of records whose digests are of what they say alone: they stay readable, and are believed at any place."""
 
 _RECORD = re.compile(rb'\{"schema":(\d{1,9}),"digest":"sha256:([0-9a-f]{64})","record":(\{.*\})\}\n', re.DOTALL)
 
@@ -44,17 +44,19 @@ def read_record(path: str, data: bytes | None) -> dict[str, Any] | None:
         data: the file.
 
     Raises:
-        OtherSchema: the record was written by a later or an earlier version of Marin DSL.
+        NewerSchema: the record was written by a later version of Marin DSL.
     """
     found = None if data is None else _RECORD.fullmatch(data)
     if found is None:
         return None
     schema, digest, body = found.groups()
     # The digest is of the bytes as they are: nothing has to be written anew to be compared.
-    if _digest(path, schema, body) != digest:
+    if int(schema) < _WITHOUT_PLACES or _digest(path, schema, body) != digest:
         return None
-    if int(schema) != SCHEMA:
-        raise OtherSchema(int(schema))
+    if int(schema) > SCHEMA:
+        raise NewerSchema(
+            f"a record has schema {int(schema)}, and this version of Marin DSL reads up to {SCHEMA}; upgrade it"
+        )
     try:
         content: dict[str, Any] = json.loads(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -80,27 +82,5 @@ def _place(path: str) -> str:
 _KIND = len("results")
 
 
-class OtherSchema(RuntimeError):
-    """Something was written by another version of Marin DSL than this one.
-
-    Attributes:
-        schema: its schema number.
-    """
-
-    def __init__(self, schema: int) -> None:
-        super().__init__(schema_refused("a record", schema))
-        self.schema = schema
-
-
-def schema_refused(what: str, schema: int) -> str:
-    """The complaint about something that has another schema, with advice.
-
-    >>> schema_refused("a record", 1)
-    'a record has schema 1 of an earlier version of Marin DSL, and this one reads schema 2: take that version for it'
-    """
-    if schema > SCHEMA:
-        return f"{what} has schema {schema}, and this version of Marin DSL reads up to {SCHEMA}; upgrade it"
-    return (
-        f"{what} has schema {schema} of an earlier version of Marin DSL, and this one reads schema {SCHEMA}: take that "
-        "version for it"
-    )
+class NewerSchema(RuntimeError):
+    """Something in the store was written by a later version than this one."""

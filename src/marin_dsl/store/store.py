@@ -15,7 +15,7 @@ from typing import Any
 from marin_dsl.encoding import format_digest, parse_digest
 from marin_dsl.store.blobs import Blobs
 from marin_dsl.store.files import OTHER, StoreUnavailable, open_files, place, try_writing
-from marin_dsl.store.records import SCHEMA, OtherSchema, read_record, schema_refused, write_record
+from marin_dsl.store.records import SCHEMA, NewerSchema, read_record, write_record
 from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.values import StoredValue, blobs_of
 
@@ -59,7 +59,7 @@ class Store(Blobs):
         """Make sure that the store can be used by this version, and make it if it is to be written.
 
         Raises:
-            StoreUnavailable: it cannot be read or written, is damaged, or was written by another version.
+            StoreUnavailable: it cannot be read or written, is damaged, or was written by a later version.
         """
         data = self.files.read("format.json")
         if data is None or data in _UNFINISHED:
@@ -77,10 +77,16 @@ class Store(Blobs):
                 f'{{"schema": {SCHEMA}}} into it, else choose another folder',
                 self.url,
             )
-        if schema != SCHEMA:
-            raise StoreUnavailable(f"{schema_refused(f'store {self.url}', schema)}, or {OTHER}", self.url)
+        if schema > SCHEMA:
+            raise StoreUnavailable(
+                f"store {self.url} has schema {schema}, and this version reads up to {SCHEMA}; upgrade Marin DSL, or "
+                f"{OTHER}",
+                self.url,
+            )
         if writing:
             try_writing(self.files)
+            if schema < SCHEMA:  # earlier versions must not believe that they can read what comes now
+                self.files.replace("format.json", (_FORMAT,))
 
     # Results and failures
 
@@ -181,11 +187,11 @@ class Store(Blobs):
         """What the file of a record says; None when it is absent or damaged, of which `damaged` tells why.
 
         Raises:
-            StoreUnavailable: it was written by another version.
+            StoreUnavailable: it was written by a later version.
         """
         try:
             record = read_record(path, data)
-        except OtherSchema as error:
+        except NewerSchema as error:
             raise StoreUnavailable(f"store {self.url}: {path}: {error}", self.url) from None
         if record is None:
             if data is not None:

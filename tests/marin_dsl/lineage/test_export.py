@@ -230,7 +230,7 @@ def test_a_store_of_a_later_version_is_refused(exported, tmp_path):
     path = exported / "store" / "format.json"
     path.write_text('{"schema": 999}')
     relisted(exported, lambda record: record["files"].update({"store/format.json": described(path)}))
-    with pytest.raises(StoreUnavailable, match="has schema 999, and this version of Marin DSL reads up to 2; upgrade"):
+    with pytest.raises(StoreUnavailable, match="has schema 999, and this version reads up to 2; upgrade"):
         import_experiment(exported, Store(tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 

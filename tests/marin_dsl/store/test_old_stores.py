@@ -1,8 +1,7 @@
 """Stores that earlier versions wrote stay readable (L24): `old_stores/` holds them as they were written.
 
 `first` (December 2026): results and failures know no history and no inputs, calls say not whether they are volatile,
-labels name no value. Since then its class `experiment.Summary` has moved and got another name. Its records have been
-given their places since (schema 2): of the schema before, which no release wrote, only the name is known.
+labels name no value. Since then its class `experiment.Summary` has moved and got another name.
 """
 
 import json

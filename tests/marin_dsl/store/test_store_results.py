@@ -401,20 +401,17 @@ def test_a_store_of_a_later_version_is_refused(store):
         with pytest.raises(StoreUnavailable) as caught:
             store.check(writing=writing)
         assert str(caught.value) == (
-            f"store {store.url} has schema 3, and this version of Marin DSL reads up to 2; upgrade it, or choose "
-            "another store with --store or MARIN_STORE"
+            f"store {store.url} has schema 3, and this version reads up to 2; upgrade Marin DSL, or choose another "
+            "store with --store or MARIN_STORE"
         )
 
 
-def test_a_store_of_an_earlier_version_is_refused_with_advice(store):
+def test_a_store_of_an_earlier_version_is_read_and_becomes_one_of_this_version_when_it_is_written(store):
     store.files.create("format.json", b'{"schema": 1}')
-    for writing in (False, True):
-        with pytest.raises(StoreUnavailable) as caught:
-            store.check(writing=writing)
-        assert str(caught.value) == (
-            f"store {store.url} has schema 1 of an earlier version of Marin DSL, and this one reads schema 2: take "
-            "that version for it, or choose another store with --store or MARIN_STORE"
-        )
+    store.check()
+    assert store.files.read("format.json") == b'{"schema": 1}'
+    store.check(writing=True)
+    assert json.loads(store.files.read("format.json")) == {"schema": SCHEMA}
 
 
 UNFINISHED = [b"", b"{", b'{"schema": ']
