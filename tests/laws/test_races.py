@@ -32,12 +32,14 @@ def disagreeing(n: int) -> dict:
     return {"run": len(RUNS), "text": LARGE + str(len(RUNS))}
 
 
-def task(files, run, operator=agreeing):
-    store = Store("unused")
+def task(files, number, operator=agreeing):
+    """A call as one of several runs works on it."""
+    store, run = Store("unused"), f"20261202T120000Z-{number:09x}"
     store.files = Stepped(files)
     expression = operator(3)
     call = recipe_key(expression.identity, expression.payload, [])
-    return Task(store, operator, expression.payload, (), call, "call", run, "sha256:" + "0" * 64, "sha256:", False)
+    nothing = format_digest(bytes(32))
+    return Task(store, operator, expression.payload, (), call, "call", run, nothing, nothing, False)
 
 
 def result_of(files, call):
@@ -73,7 +75,7 @@ turns = st.lists(st.integers(0, 2), max_size=60)
 @given(turns=turns, operator=st.sampled_from([agreeing, disagreeing]))
 def test_l20_any_interleaving_commits_once_and_all_answer_with_what_was_committed(turns, operator):
     files = InMemory()
-    tasks = [task(files, f"run-{number}", operator) for number in range(3)]
+    tasks = [task(files, number, operator) for number in range(3)]
     answers, record = interleaved(turns, tasks)
     assert record is not None
     store = Store("unused")
@@ -88,7 +90,7 @@ def test_l20_any_interleaving_commits_once_and_all_answer_with_what_was_committe
 @given(turns=turns, killed=st.sets(st.integers(0, 2), max_size=2))
 def test_l20_executors_that_die_anywhere_stop_nobody(turns, killed):
     files = InMemory()
-    tasks = [task(files, f"run-{number}") for number in range(3)]
+    tasks = [task(files, number) for number in range(3)]
     answers, record = interleaved(turns, tasks, killed=killed)
     assert record is not None
     assert len(answers) >= 3 - len(killed)
@@ -101,7 +103,7 @@ def test_l20_an_executor_paused_before_any_operation_finds_what_another_one_comm
     steps = 0
     while True:
         files = InMemory()
-        late, other = task(files, "late", operator), task(files, "other", operator)
+        late, other = task(files, 0, operator), task(files, 1, operator)
         RUNS.clear()
         action = Action(lambda late=late: execute(late, lambda event: None))
         for _ in range(steps):
