@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import BoundLeaf, Named, NamedFunction, decode, format_digest, parse_digest
+from marin_dsl.encoding import BoundLeaf, Named, NamedFunction, decode, format_digest, leaves_of, parse_digest
 from marin_dsl.encoding.leaves import LazyContent
 from marin_dsl.encoding.plain import PLAIN
 from marin_dsl.expression import Expression
@@ -88,9 +88,17 @@ def references(record: Mapping[str, Any]) -> list[bytes]:
 
 def arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a recorded expression: plain data, `Named` objects, and `Reference`s."""
-    payload = tuple(base64.b64decode(piece) for piece in record["payload"])
-    found: dict[str, Any] = decode(splice(payload, references(record)), reference=Reference, lazy=True, nameless=True)
+    found: dict[str, Any] = decode(_encoded_arguments(record), reference=Reference, lazy=True, nameless=True)
     return found
+
+
+def literal_leaves(record: Mapping[str, Any]) -> dict[bytes, int]:
+    """Digests and sizes of the large literals among the arguments of a recorded expression."""
+    return leaves_of(_encoded_arguments(record))
+
+
+def _encoded_arguments(record: Mapping[str, Any]) -> bytes:
+    return splice(tuple(map(base64.b64decode, record["payload"])), references(record))
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, Any]:

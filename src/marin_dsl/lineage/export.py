@@ -109,9 +109,7 @@ def export(store: Store, subjects: Sequence[Subject], folder: Path, values: Valu
         "schema": SCHEMA,
         "expected": _expected(store, found.values()),
     }
-    (folder / "README.md").write_text(
-        readme(listed, start, environment, len(found), sources, written), encoding="utf-8", errors="backslashreplace"
-    )
+    _write_text(folder / "README.md", readme(listed, start, environment, len(found), sources, written))
     files = {path: _described(folder / path) for path in _paths(folder)}
     (folder / LIST).write_bytes(write_record(LIST, {**listed, "files": files}))
     return Exported(str(folder), len(files) + 1, sum(size for size, _ in files.values()), copied.missing)
@@ -220,9 +218,7 @@ def _write_code(store: Store, found: Iterable[Recorded], folder: Path) -> None:
             head = f"# Operator {operator['name']}, version {operator['version']}, code {code}; as it was recorded.\n"
             head += "".join(f"# Not seen by the identity of its code: {line}\n" for line in operator.get("unseen", ()))
             parts = (f"\n\n# {title}\n{text}" for title, text in recorded_definitions(store, met.recipe).items())
-            (folder / f"{name[:120]}{suffix}.py").write_text(
-                head + "".join(parts), encoding="utf-8", errors="backslashreplace"
-            )
+            _write_text(folder / f"{name[:120]}{suffix}.py", head + "".join(parts))
 
 
 def _write_sources(store: Store, start: Mapping[str, Any], folder: Path) -> list[str]:
@@ -234,6 +230,11 @@ def _write_sources(store: Store, start: Mapping[str, Any], folder: Path) -> list
     except (LeafMissing, ValueError):  # they are gone, or no such thing
         return []
     return _written(found, folder)
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Write a text, in which broken characters (lone surrogates) are written by their numbers."""
+    path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def _written(contents: Mapping[str, bytes], folder: Path) -> list[str]:
@@ -249,9 +250,7 @@ def _written(contents: Mapping[str, bytes], folder: Path) -> list[str]:
 def _write_environment(environment: Mapping[str, Any], folder: Path) -> list[str]:
     """Packages, the patch, and untracked files; the names of these."""
     folder.mkdir(exist_ok=True)
-    (folder / "packages.txt").write_text(
-        "".join(map(_requirement, *_packages(environment))), encoding="utf-8", errors="backslashreplace"
-    )
+    _write_text(folder / "packages.txt", "".join(map(_requirement, *_packages(environment))))
     patch, contents = environment.get("patch"), environment.get("contents", {})
     if patch and isinstance(patch, str | bytes):
         (folder / "uncommitted.patch").write_bytes(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from marin_dsl.encoding import leaves_of, parse_digest
-from marin_dsl.expression.keys import splice
-from marin_dsl.expression.recipe import arguments
+from marin_dsl.expression.recipe import arguments, references
 from marin_dsl.store.files import Files
 from marin_dsl.store.shapes import is_stored_value
 from marin_dsl.store.store import Store
@@ -31,17 +28,6 @@ def values_in(record: Any) -> Iterator[StoredValue]:
 def blobs_in(record: Any) -> dict[bytes, int | None]:
     """Digests and sizes of all blobs that a record names."""
     return {digest: size for value in values_in(record) for digest, size in blobs_of(value).items()}
-
-
-def references(recipe: Mapping[str, Any]) -> list[bytes]:
-    """Keys of the expressions that a recorded one refers to."""
-    return [parse_digest(key) for key in recipe["references"]]
-
-
-def literal_leaves(recipe: Mapping[str, Any]) -> dict[bytes, int]:
-    """Digests and sizes of the large literals among the arguments of a recorded expression."""
-    payload = tuple(base64.b64decode(piece) for piece in recipe["payload"])
-    return leaves_of(splice(payload, references(recipe)))
 
 
 def recalled(recipe: Mapping[str, Any]) -> str | None:

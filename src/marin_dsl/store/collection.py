@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import attrs
 
-from marin_dsl.store.closure import literal_leaves
-from marin_dsl.store.files import Entry, Files, is_temporary
+from marin_dsl.expression.recipe import literal_leaves
+from marin_dsl.store.files import Entry, Files, home_of, is_temporary
 from marin_dsl.store.records import NewerSchema, read_record
 from marin_dsl.store.shapes import misshapen
 from marin_dsl.store.store import Store
@@ -199,7 +199,7 @@ class _Mentions:
     def _read(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         data = self._files.read(path) or b""
         digests = {found.decode() for found in _DIGEST.findall(data)}
-        if _home(path).startswith("recipes/") and path.endswith(".json"):
+        if home_of(path).startswith("recipes/") and path.endswith(".json"):
             digests |= _literals(path, data)
         return frozenset(digests), frozenset(found.decode("utf-8", "replace") for found in _MADE_BY.findall(data))
 
@@ -236,7 +236,7 @@ class _Marking:
         self._mark(alive)
 
     def _enter(self, path: str) -> None:
-        home = _home(path)
+        home = home_of(path)
         digest = _digest_of(home)
         if digest is not None:
             self._named.setdefault(digest, []).append(path)
@@ -246,7 +246,7 @@ class _Marking:
     # Runs
 
     def _has(self, run: str, *names: str) -> bool:
-        return any(_home(path).startswith(f"runs/{run}/{name}") for path in self._runs[run] for name in names)
+        return any(home_of(path).startswith(f"runs/{run}/{name}") for path in self._runs[run] for name in names)
 
     def _began(self, run: str) -> float:
         return min(self._entries[path].modified for path in self._runs[run])
@@ -311,7 +311,7 @@ class _Marking:
         return f"results/{digest[:2]}/{digest[2:]}.json" not in self._entries
 
     def _led_to(self, path: str) -> Iterator[str]:
-        home = _home(path)
+        home = home_of(path)
         if home.startswith(("blobs/", "scratch/", "leases/")) or is_temporary(path):
             return
         run = _RUN.fullmatch(home)
@@ -322,7 +322,7 @@ class _Marking:
         for digest in digests:
             for found in self._named.get(digest, ()):
                 # A run that only made something kept does not keep all that it was asked for, only its environment.
-                if wanted or _home(found).startswith("blobs/"):
+                if wanted or home_of(found).startswith("blobs/"):
                     yield found
         for maker in runs if run is None else ():
             yield from self._runs.get(maker, ())
@@ -343,7 +343,7 @@ class _Marking:
 
     def wanted_back(self) -> list[str]:
         """What is in the trash, and reachable, and not where it belongs."""
-        homes = (_home(path) for path in self._kept if path.startswith(_TRASH))
+        homes = (home_of(path) for path in self._kept if path.startswith(_TRASH))
         return sorted(home for home in homes if home not in self._entries)
 
     def refuse(self, before: float) -> list[Entry]:
@@ -353,7 +353,7 @@ class _Marking:
             for entry in self._entries.values()
             if entry.path.startswith(_TRASH)
             and entry.modified < min(before, self.cutoff)
-            and (entry.path not in self._kept or _home(entry.path) in self._entries)
+            and (entry.path not in self._kept or home_of(entry.path) in self._entries)
         ]
 
     def tallies(self) -> dict[str, Tally]:
@@ -362,10 +362,6 @@ class _Marking:
         for path, reason in self._kept.items():
             kept.setdefault(reason, []).append(self._entries[path])
         return {reason: Tally.of(entries) for reason, entries in kept.items()}
-
-
-def _home(path: str) -> str:
-    return path.removeprefix(_TRASH)
 
 
 def _kind(path: str) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 import attrs
 
 from marin_dsl.encoding import format_digest, parse_digest
-from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, literal_leaves, recalled
+from marin_dsl.expression.recipe import literal_leaves
+from marin_dsl.store.closure import Recorded, blobs_in, closure, label_folders, recalled
 from marin_dsl.store.files import place
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import ContentDamaged

@@ -185,6 +185,15 @@ def is_temporary(path: str) -> bool:
     return path.rpartition("/")[2].startswith(_TEMPORARY)
 
 
+def home_of(path: str) -> str:
+    """Where a file belongs: what was collected lies in the trash under the path that it had.
+
+    >>> home_of("trash/results/ab/cd.json"), home_of("results/ab/cd.json")
+    ('results/ab/cd.json', 'results/ab/cd.json')
+    """
+    return path.removeprefix("trash/")
+
+
 def visible(names: Iterable[str]) -> list[str]:
     """The names that are no temporary ones, sorted; none that no store gives."""
     return sorted(name for name in names if not name.startswith(_TEMPORARY) and is_inside(name))

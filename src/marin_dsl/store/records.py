@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from marin_dsl.json_bytes import json_bytes
+from marin_dsl.store.files import home_of
 
 SCHEMA = 2
 
@@ -75,8 +76,8 @@ def _place(path: str) -> str:
     What a call without inputs is and what came of it are said by one record with two names, and which of them it can
     be read under shows by what it says.
     """
-    home = path.removeprefix("trash/")
-    return home[_KIND:] if home.endswith(".json") and home.startswith(("results/", "recipes/")) else home
+    place = home_of(path)
+    return place[_KIND:] if place.endswith(".json") and place.startswith(("results/", "recipes/")) else place
 
 
 _KIND = len("results")

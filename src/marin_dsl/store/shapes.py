@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marin_dsl.encoding import leaves_of
-from marin_dsl.expression.keys import splice
-from marin_dsl.expression.recipe import arguments, facts, references
+from marin_dsl.expression.recipe import arguments, facts, literal_leaves
+from marin_dsl.store.files import home_of
 
 Check = Callable[[Any], object]
 """From a part of a record to something that is true if the part is as it should be."""
@@ -45,7 +44,7 @@ def _kind(path: str) -> str:
     >>> _kind("recipes/ab/cd.call"), _kind("trash/runs/20261201T212952Z-8bba16/end/000001.json")
     ('recipes.call', 'runs/end')
     """
-    folder, _, below = path.removeprefix("trash/").partition("/")
+    folder, _, below = home_of(path).partition("/")
     if folder == "recipes":
         return f"recipes.{path.rpartition('.')[2]}"
     return f"runs/{below.split('/')[1]}" if folder == "runs" and below.count("/") == 2 else folder
@@ -56,7 +55,7 @@ def _readable(record: Mapping[str, Any]) -> bool:
     try:
         if not isinstance(arguments(record), dict) or not isinstance(facts(record), dict):
             return False
-        leaves_of(splice(tuple(map(binascii.a2b_base64, record["payload"])), references(record)))
+        literal_leaves(record)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
         return False
     return True

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import attrs
 
 from marin_dsl.encoding import Undecodable, format_digest, parse_digest
-from marin_dsl.store.closure import label_folders, literal_leaves, references, values_in
+from marin_dsl.expression.recipe import literal_leaves, references
+from marin_dsl.store.closure import label_folders, values_in
 from marin_dsl.store.files import place
 from marin_dsl.store.store import Store
 from marin_dsl.store.values import blobs_of
