@@ -10,6 +10,7 @@ from marin_dsl import labels
 from marin_dsl.evaluation.evaluation import Evaluation, Interrupted
 from marin_dsl.evaluation.evaluation_settings import EvaluationSettings, Policy, Watch
 from marin_dsl.evaluation.executors import Cluster, Here
+from marin_dsl.evaluation.garbage import fewer_collections
 from marin_dsl.evaluation.worker_processes import check_workers
 from marin_dsl.expression import Expression
 from marin_dsl.grids import Grid, contents
@@ -79,20 +80,21 @@ def evaluate(
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     if workers is not None and not debug:
         check_workers(opened)
-    expressions = by_current_code(found for root in roots for found in contents(root))
-    labels.check_unique(expressions)
-    found = Evaluation(
-        expressions,
-        opened,
-        settings,
-        watch if watch is not None else lambda event: None,
-        keep_failures=keep_failures,
-        drift=labels.check_policy(drift),
-        target=target,
-        note=note,
-        verify_sample=verify_sample,
-    )
-    found.run(lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler))
+    with fewer_collections():
+        expressions = by_current_code(found for root in roots for found in contents(root))
+        labels.check_unique(expressions)
+        found = Evaluation(
+            expressions,
+            opened,
+            settings,
+            watch if watch is not None else lambda event: None,
+            keep_failures=keep_failures,
+            drift=labels.check_policy(drift),
+            target=target,
+            note=note,
+            verify_sample=verify_sample,
+        )
+        found.run(lambda emit: Here(emit) if debug else Cluster(emit, found.id, workers=workers, scheduler=scheduler))
     return found.outcomes[0] if len(roots) == 1 and isinstance(roots[0], Expression) else found.outcomes
 
 
@@ -112,16 +114,17 @@ def plan(*roots: Any, store: Store | str | None = None, keep_failures: bool = Fa
     settings = Settings.read()
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     opened.check()
-    expressions = by_current_code(found for root in roots for found in contents(root))
-    labels.check_unique(expressions)
-    drifts = labels.drifts(opened, expressions)
-    if labels.check_policy(drift) == "use-recorded":
-        expressions = labels.recorded(expressions, drifts)
-    resolution = Resolution(expressions, opened, keep_failures=keep_failures)
-    code = code_drift(resolution).changed
-    if drift == "strict" and (drifts or code):
-        raise labels.DriftRefused(drifts, code)
-    return attrs.evolve(plan_of(resolution, explain(resolution)), drifts=tuple(drifts), code=code)
+    with fewer_collections():
+        expressions = by_current_code(found for root in roots for found in contents(root))
+        labels.check_unique(expressions)
+        drifts = labels.drifts(opened, expressions)
+        if labels.check_policy(drift) == "use-recorded":
+            expressions = labels.recorded(expressions, drifts)
+        resolution = Resolution(expressions, opened, keep_failures=keep_failures)
+        code = code_drift(resolution).changed
+        if drift == "strict" and (drifts or code):
+            raise labels.DriftRefused(drifts, code)
+        return attrs.evolve(plan_of(resolution, explain(resolution)), drifts=tuple(drifts), code=code)
 
 
 __all__ = ["Interrupted", "Plan", "evaluate", "plan"]

@@ -22,6 +22,7 @@ from marin_dsl.planning.code_drift import Codes, composed
 from marin_dsl.planning.inline_values import InlineValues
 from marin_dsl.planning.node import Node
 from marin_dsl.store import Store, StoredValue, StoreUnavailable
+from marin_dsl.store.absences import Absences
 from marin_dsl.worker import failure_of
 from marin_dsl.worker.bounds import MESSAGE, bounded_lines, cut
 from marin_dsl.worker.performance import exception_name, exception_text
@@ -76,7 +77,7 @@ class Resolution:
         """Look up what is wanted, and go on to the inputs of what is not there."""
         for key, others in merged(*roots).items():
             self._waits.setdefault(key, {}).update(others)
-        stack = list(reversed(roots))
+        stack, absences = list(reversed(roots)), Absences(self.store)
         fresh: list[tuple[Node, list[Expression[Any]]]] = []
         while stack:
             expression = stack.pop()
@@ -84,7 +85,7 @@ class Resolution:
                 continue
             node = self.nodes[expression.key] = Node(expression)
             self.found.append(node)
-            if not self._look_up(node):
+            if not self._look_up(node, absences):
                 needed = self._needed(expression)
                 stack.extend(reversed(needed))
                 fresh.append((node, needed))
@@ -105,13 +106,13 @@ class Resolution:
             return [first_of(expression), *waits]
         return [*expression.references, *waits]
 
-    def _look_up(self, node: Node) -> bool:
+    def _look_up(self, node: Node, absences: Absences) -> bool:
         """Whether the store has the recipe's value: then nothing under it is looked at."""
         if node.inline or self.sample > 0.0:
             return False
         if not node.expression.references and not node.impure:
-            return self._look_up_leaf(node)
-        node.led = self.store.led_to(node.expression.key)
+            return self._look_up_leaf(node, absences)
+        node.led = absences.look("recipes", node.expression.key, self.store.led_to)
         call = None if node.led is None or node.led[1] else node.led[0]
         found = None if call is None else self.store.valued(call)
         if found is None or (found[0]["over_failure"] and not self.keep_failures):
@@ -122,13 +123,14 @@ class Resolution:
         node.stored(value)
         return True
 
-    def _look_up_leaf(self, node: Node) -> bool:
+    def _look_up_leaf(self, node: Node, absences: Absences) -> bool:
         """The same for a call without inputs, which is known by its recipe key."""
         call = node.expression.key
-        found = self.store.valued(call)
+        found = absences.look("results", call, self.store.valued)
         if found is None:
             node.missed = True
-            node.led = self.store.led_to(call) if self.store.recipe(call) is not None else None
+            known = absences.look("recipes", call, self.store.recipe) is not None
+            node.led = self.store.led_to(call) if known else None
             return False
         record, value = found
         node.how, node.call, node.led = "hit", call, (call, False, None)

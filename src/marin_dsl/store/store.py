@@ -181,7 +181,7 @@ class Store(Blobs):
     def content(self, path: str) -> bytes | None:
         """The file of a record as it is, wherever it is served from; None when there is none."""
         data = self.files.read(path)
-        return self.files.read(f"trash/{path}") if data is None and self._trash() else data
+        return self.files.read(f"trash/{path}") if data is None and self.any_trash() else data
 
     def parsed(self, path: str, data: bytes | None) -> dict[str, Any] | None:
         """What the file of a record says; None when it is absent or damaged, of which `damaged` tells why.
@@ -207,7 +207,7 @@ class Store(Blobs):
         """Something has come into the trash, or left it."""
         self._next_look = 0.0
 
-    def _trash(self) -> bool:
+    def any_trash(self) -> bool:
         """Whether there is anything in the trash; looked at once a second, for it is asked at every miss."""
         now = time.monotonic()
         if now >= self._next_look:
