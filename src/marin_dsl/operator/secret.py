@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +143,19 @@ def _utf8(reference: str, data: bytes) -> str:
 _REVEALED: contextvars.ContextVar[Callable[[str], str] | None] = contextvars.ContextVar("marin_secrets", default=None)
 
 
-@contextlib.contextmanager
-def revealed(reveal: Callable[[str], str]) -> Iterator[None]:
+class revealed:  # noqa: N801 - it stands after `with`, for each call: a generator would take longer than many of them
     """Decode secrets as their texts."""
-    token = _REVEALED.set(reveal)
-    try:
-        yield
-    finally:
-        _REVEALED.reset(token)
+
+    __slots__ = ("_reveal", "_token")
+
+    def __init__(self, reveal: Callable[[str], str]) -> None:
+        self._reveal = reveal
+
+    def __enter__(self) -> None:
+        self._token = _REVEALED.set(self._reveal)
+
+    def __exit__(self, *_: object) -> None:
+        _REVEALED.reset(self._token)
 
 
 def _from_fields(fields: Mapping[str, Any]) -> Secret | str:

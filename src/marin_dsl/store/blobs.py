@@ -50,8 +50,9 @@ class Blobs:
 
     def put_encoded(self, encoded: Encoded) -> StoredValue:
         """Write the blobs of an encoded value: its large leaves, and its manifest unless it is short."""
-        for _ in self._each(self.put_leaf, encoded.leaves.values()):
-            pass
+        if encoded.leaves:
+            for _ in self._each(self.put_leaf, encoded.leaves.values()):
+                pass
         inline = encoded.data if len(encoded.data) <= INLINE_LIMIT else None
         digest = encoded.digest
         if inline is None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import attrs
 
@@ -32,12 +32,14 @@ class Holding:
         every: seconds between two signs of life.
         due: when the next thing is to be done for it, on the clock of the heartbeat.
         lease: the lease; None for work that is expected to be short.
+        began: when the work began, on the clock of the heartbeat.
     """
 
     take: Callable[[], Lease | Sighting]
     every: float
     due: float
     lease: Lease | None = None
+    began: float = 0.0
     _closed: bool = attrs.field(default=False, init=False)
     _busy: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
@@ -76,6 +78,28 @@ class Holding:
             self._busy.release()
 
 
+class Held:
+    """A block in which work is done; a class, since a generator would take longer than many of the calls in it."""
+
+    __slots__ = ("_begun", "_heartbeat", "_holding", "_kind")
+
+    def __init__(self, heartbeat: Heartbeat, holding: Holding, kind: bytes | None) -> None:
+        self._heartbeat, self._holding, self._kind, self._begun = heartbeat, holding, kind, False
+
+    def __enter__(self) -> Holding | Sighting:
+        if self._kind is None:
+            return self._holding
+        elsewhere = self._heartbeat.begin(self._holding, self._kind)
+        if elsewhere is not None:
+            return elsewhere
+        self._begun = True
+        return self._holding
+
+    def __exit__(self, *_: object) -> None:
+        if self._begun and self._kind is not None:
+            self._heartbeat.end(self._holding, self._kind)
+
+
 class Heartbeat:
     """Keeps the leases of a process alive, in one thread that runs while there are any.
 
@@ -96,10 +120,9 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._wakes = float("inf")
 
-    @contextlib.contextmanager
     def held(
         self, files: Files, call: bytes, run: str, *, seconds: float, kind: bytes, abandoned: Sighting | None = None
-    ) -> Iterator[Holding | Sighting]:
+    ) -> Held:
         """Hold the lease of a call while the block runs, if nobody else does.
 
         Work of a kind that was short so far gets its lease only after a second.
@@ -112,29 +135,31 @@ class Heartbeat:
             kind: what kind of work it is: the identity of the operator.
             abandoned: a lease that was watched for long enough to take over.
 
-        Yields:
-            What is held here, when the work is to be done here; else the lease of somebody else who does it.
+        Returns:
+            The block; it gives what is held here, when the work is to be done here, else the lease of somebody else
+            who does it.
         """
         holding = Holding(
             lambda: acquire(files, call, Owner.here(run), abandoned=abandoned),
             every=seconds / _BEATS,
             due=self._clock() + _SOON,
         )
-        if seconds <= 0:
-            yield holding
-            return
+        return Held(self, holding, kind if seconds > 0 else None)
+
+    def begin(self, holding: Holding, kind: bytes) -> Sighting | None:
+        """Work begins, unless somebody else does it, whose lease is returned then."""
         if self._lasted.get(kind, SHORT) >= SHORT:
             found = self._taken(holding)
             if isinstance(found, Sighting):
-                yield found
-                return
-        began = self._clock()
+                return found
+        holding.began = self._clock()
         self._add(holding)
-        try:
-            yield holding
-        finally:
-            self._remove(holding)
-            self._remember(kind, self._clock() - began)
+        return None
+
+    def end(self, holding: Holding, kind: bytes) -> None:
+        """Work that has begun is over."""
+        self._remove(holding)
+        self._remember(kind, self._clock() - holding.began)
 
     def _taken(self, holding: Holding) -> Sighting | None:
         """Take the lease now; None when it is taken, or cannot be because of the store."""

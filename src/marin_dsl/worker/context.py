@@ -13,7 +13,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,9 @@ class Gang:
             jax.distributed.initialize(**{**meeting, "num_processes": self.size, "process_id": self.rank, **settings})
 
 
+_ALONE = Gang()
+
+
 class Context:
     """One execution of an operator, seen from inside.
 
@@ -95,7 +98,7 @@ class Context:
     ) -> None:
         self._call = call
         self.source = source
-        self.gang = gang or Gang()
+        self.gang = gang or _ALONE
         self._scratch_root = scratch_root
         self._report = report or (lambda kind, content: None)
         self._cancelled = cancelled or (lambda: False)
@@ -205,12 +208,18 @@ def context() -> Context:
     return _CURRENT.get() or Context(b"outside of an evaluation")
 
 
-@contextlib.contextmanager
-def entered(current: Context) -> Iterator[Context]:
+class entered:  # noqa: N801 - it stands after `with`, for each call: a generator would take longer than many of them
     """Make a context the current one, and clean up after it."""
-    token = _CURRENT.set(current)
-    try:
-        yield current
-    finally:
-        _CURRENT.reset(token)
-        current.close()
+
+    __slots__ = ("_current", "_token")
+
+    def __init__(self, current: Context) -> None:
+        self._current = current
+
+    def __enter__(self) -> Context:
+        self._token = _CURRENT.set(self._current)
+        return self._current
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._token)
+        self._current.close()

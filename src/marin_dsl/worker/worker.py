@@ -175,12 +175,17 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
             "ended": _moment(ended),
             "seconds": ended - started,
             "peak_memory": performance.peak_memory,
-            "host": socket.gethostname(),
+            "host": _host(),
             "pid": performance.pid,
             "thread": performance.thread,
             **({"accelerators": accelerators()} if accelerators() else {}),
         },
     }
+
+
+@functools.cache
+def _host() -> str:
+    return socket.gethostname()
 
 
 def _moment(seconds: float) -> str:
