@@ -18,10 +18,21 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def products(function, *arguments) -> set[tuple]:
     """The precision and the dtype of sums, of each matrix product of a function."""
+    found = _products(function, *arguments)
+    return {(_precision(one.params["precision"]), one.outvars[0].aval.dtype.name) for one in found}
+
+
+def factors(function, *arguments) -> set[tuple]:
+    """The precision and the dtypes of both factors, of each matrix product of a function."""
+    found = _products(function, *arguments)
+    return {(_precision(one.params["precision"]), *(x.aval.dtype.name for x in one.invars[:2])) for one in found}
+
+
+def _products(function, *arguments) -> list[Any]:
     traced = jax.make_jaxpr(function)(*arguments)
     found = [one for one in equations(traced.jaxpr) if one.primitive.name in ("dot_general", "ragged_dot_general")]
     assert found, "no product is computed"
-    return {(_precision(one.params["precision"]), one.outvars[0].aval.dtype.name) for one in found}
+    return found
 
 
 def _precision(given) -> str:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from marin_kernels import attention_libraries
 from marin_kernels.attention_blockwise import blockwise_attention
 from marin_kernels.implementations import Obstacle, choose
+from marin_kernels.precision import exact_product
 
 AttentionImplementation = Literal["default", "reference", "folded", "blockwise", "tokamax", "splash"]
 
@@ -48,9 +49,10 @@ def causal_attention(
             heads of a group into the rows of one matrix product and keeps the probabilities
             (``batch * heads * length**2`` numbers) for a hand-written reverse pass; about twice as fast on a CPU.
             ``"blockwise"`` never holds more than a block of them, and passes over blocks outside the window.
-            ``"tokamax"`` is that library's; ``"splash"`` is JAX's kernel for TPUs. ``"default"`` is ``"splash"`` on a
-            TPU, ``"tokamax"`` on a GPU that has it, else ``"folded"`` up to a length of `LONG`, then ``"blockwise"``;
-            where the first two cannot take the arguments, a `marin_kernels.implementations.FallbackWarning` says why.
+            ``"tokamax"`` is that library's; ``"splash"`` is JAX's kernel for TPUs, which is for bf16. ``"default"`` is
+            ``"splash"`` on a TPU, ``"tokamax"`` on a GPU that has it, else ``"folded"`` up to a length of `LONG`, then
+            ``"blockwise"``; where the first two cannot take the arguments, a
+            `marin_kernels.implementations.FallbackWarning` says why.
 
     Returns:
         The attended values, in the dtype of ``query``; scores and softmax are computed in fp32.
@@ -118,10 +120,10 @@ def visible(
 def _reference(query, key, value, segment_ids, window):
     batch, length, heads, head_size = query.shape
     grouped = query.reshape(batch, length, key.shape[2], -1, head_size).astype(jnp.float32)
-    scores = jnp.einsum("btkgd,bskd->bkgts", grouped, key.astype(jnp.float32)) / math.sqrt(head_size)
+    scores = exact_product("btkgd,bskd->bkgts", grouped, key.astype(jnp.float32)) / math.sqrt(head_size)
     mask = visible(length, segment_ids, window)[:, None, None]
     probabilities = jax.nn.softmax(jnp.where(mask, scores, _MASKED), axis=-1)
-    attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, value.astype(jnp.float32))
+    attended = exact_product("bkgts,bskd->btkgd", probabilities, value.astype(jnp.float32))
     return attended.reshape(batch, length, heads, head_size).astype(query.dtype)
 
 
@@ -139,10 +141,6 @@ def _unfold(x: Array, batch: int, length: int) -> Array:
     return grouped.reshape(batch, length, key_value_heads * group, size)
 
 
-def _product(equation: str, left: Array, right: Array) -> Array:
-    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
-
-
 @jax.custom_vjp
 def _folded(query, key, value, segment_ids, window):
     return _folded_forward(query, key, value, segment_ids, window)[0]
@@ -153,10 +151,10 @@ def _folded_forward(query, key, value, segment_ids, window):
     rows, keys, values = (_fold(x, key_value_heads) for x in (query / math.sqrt(head_size), key, value))
     mask = visible(length, segment_ids, window)[:, None, None]
     mask = jnp.broadcast_to(mask, (batch, key_value_heads, heads // key_value_heads, length, length))
-    scores = jnp.where(mask.reshape(*rows.shape[:2], length), _product("ntd,nsd->nts", rows, keys), _MASKED)
+    scores = jnp.where(mask.reshape(*rows.shape[:2], length), exact_product("ntd,nsd->nts", rows, keys), _MASKED)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     probabilities = (exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)).astype(query.dtype)
-    attended = _product("nts,nsd->ntd", probabilities, values)
+    attended = exact_product("nts,nsd->ntd", probabilities, values)
     output = _unfold(attended.astype(query.dtype), batch, length)
     return output, (rows, keys, values, attended, probabilities)
 
@@ -165,12 +163,12 @@ def _folded_backward(saved, cotangent):
     rows, keys, values, attended, probabilities = saved
     batch, length, _, head_size = cotangent.shape
     pulled = _fold(cotangent, keys.shape[0] // batch)
-    d_probabilities = _product("ntd,nsd->nts", pulled, values)
+    d_probabilities = exact_product("ntd,nsd->nts", pulled, values)
     d_scores = probabilities * (d_probabilities - jnp.sum(pulled * attended, axis=-1, keepdims=True))
     d_scores = d_scores.astype(probabilities.dtype)
-    d_values = _product("nts,ntd->nsd", probabilities, pulled)
-    d_keys = _product("nts,ntd->nsd", d_scores, rows)
-    d_rows = _product("nts,nsd->ntd", d_scores, keys) / math.sqrt(head_size)
+    d_values = exact_product("nts,ntd->nsd", probabilities, pulled)
+    d_keys = exact_product("nts,ntd->nsd", d_scores, rows)
+    d_rows = exact_product("nts,nsd->ntd", d_scores, keys) / math.sqrt(head_size)
     gradients = (_unfold(x.astype(cotangent.dtype), batch, length) for x in (d_rows, d_keys, d_values))
     return (*gradients, None, None)
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from marin_kernels.manual_axes import equally_varying, zeros_like_varying
+from marin_kernels.precision import exact_product
 
 BLOCK = 512
 """Queries, and keys, of a block."""
@@ -69,10 +70,6 @@ def _block(x: Array, i: Int[Array, ""], axis: int) -> Array:
     return jax.lax.dynamic_index_in_dim(x, i, axis, keepdims=False)
 
 
-def _product(equation, left, right):
-    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
-
-
 def in_reach(
     i: Int[Array, ""], j: Int[Array, ""], block: int, window: int | Int[Array, ""] | None
 ) -> Bool[Array, "{block} {block}"]:
@@ -91,7 +88,7 @@ def _visible(sequences: Sequences, i, j, window) -> Bool[Array, "batch 1 1 block
 
 
 def _scores(sequences, i, j, window):
-    scores = _product("bkgtd,bksd->bkgts", _block(sequences.query, i, 2), _block(sequences.key, j, 2))
+    scores = exact_product("bkgtd,bksd->bkgts", _block(sequences.query, i, 2), _block(sequences.key, j, 2))
     return jnp.where(_visible(sequences, i, j, window), scores, _MASKED)
 
 
@@ -117,7 +114,7 @@ def _attended(sequences, window):
             # A block may hold nothing for a query: its peak stays `_MASKED`, and what it adds is scaled away later.
             weights, fade = jnp.exp(scores - higher[..., None]), jnp.exp(peak - higher)
             values = _block(sequences.value, j, 2)
-            sums = sums * fade[..., None] + _product("bkgts,bksd->bkgtd", weights.astype(values.dtype), values)
+            sums = sums * fade[..., None] + exact_product("bkgts,bksd->bkgtd", weights.astype(values.dtype), values)
             return higher, total * fade + jnp.sum(weights, axis=-1), sums
 
         zeros = zeros_like_varying((batch, heads, group, block, size), jnp.float32, sequences.query)
@@ -159,12 +156,12 @@ def _pair_gradients(sequences, pulled, products, logarithms, window, i, j):
     scores = _scores(sequences, i, j, window)
     weights = jnp.exp(scores - _block(logarithms, i, 2)[..., None])
     cotangent = _block(pulled, i, 2)
-    d_weights = _product("bkgtd,bksd->bkgts", cotangent, _block(sequences.value, j, 2))
+    d_weights = exact_product("bkgtd,bksd->bkgts", cotangent, _block(sequences.value, j, 2))
     d_scores = weights * (d_weights - _block(products, i, 2)[..., None])
     weights, d_scores = (x.astype(cotangent.dtype) for x in (weights, d_scores))
-    d_query = _product("bkgts,bksd->bkgtd", d_scores, _block(sequences.key, j, 2))
-    d_key = _product("bkgts,bkgtd->bksd", d_scores, _block(sequences.query, i, 2))
-    return d_query, d_key, _product("bkgts,bkgtd->bksd", weights, cotangent)
+    d_query = exact_product("bkgts,bksd->bkgtd", d_scores, _block(sequences.key, j, 2))
+    d_key = exact_product("bkgts,bkgtd->bksd", d_scores, _block(sequences.query, i, 2))
+    return d_query, d_key, exact_product("bkgts,bkgtd->bksd", weights, cotangent)
 
 
 def _sum_over_pairs(sequences, gradients, window):

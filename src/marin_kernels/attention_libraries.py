@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.implementations import platform
+from marin_kernels.precision import precision
 
 LANES = 128
 
@@ -32,6 +33,8 @@ def splash_obstacle(query: Array, window: int | Array | None) -> str | None:
     _, length, _, size = query.shape
     if length % LANES or size % LANES:
         return f"length and head size must be multiples of {LANES}, and they are {length} and {size}"
+    if query.dtype == jnp.float32:
+        return "it rounds the factors of fp32 products to bf16"
     return _traced(window)
 
 
@@ -52,7 +55,9 @@ def tokamax_attention(
     same = None if segment_ids is None else (segment_ids[:, :, None] == segment_ids[:, None, :])[:, None]
     attend = import_module("tokamax").dot_product_attention
     past = None if window is None else (window - 1, 0)
-    return attend(query, key, value, mask=same, is_causal=True, local_window_size=past).astype(query.dtype)
+    exact = precision(query.dtype)
+    found = attend(query, key, value, mask=same, is_causal=True, local_window_size=past, precision=exact)
+    return found.astype(query.dtype)
 
 
 def splash_attention(

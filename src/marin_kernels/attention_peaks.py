@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from marin_kernels.attention import check_heads, check_window
 from marin_kernels.attention_blockwise import BLOCK, first_seen, in_reach
 from marin_kernels.manual_axes import equally_varying, zeros_like_varying
+from marin_kernels.precision import exact_product
 
 _NO_SEGMENT = -1  # what is added to the end of a row is padding
 
@@ -60,7 +61,7 @@ def _peaks(query: Array, key: Array, segment_ids: Array | None, window: int | Ar
     nothing = zeros_like_varying((shared, heads // shared), jnp.float32, query, segments) - jnp.inf
 
     def of_pair(i: Array, j: Array, peaks: Array) -> Array:
-        scores = jnp.einsum("btkgd,bskd->bkgts", queries[i], keys[j], preferred_element_type=jnp.float32)
+        scores = exact_product("btkgd,bskd->bkgts", queries[i], keys[j])
         own = ids[i][:, :, None]
         counted = in_reach(i, j, block, window) & (own == ids[j][:, None]) & (own >= 0)
         found = jnp.max(jnp.where(counted[:, None, None], scores, -jnp.inf), axis=(0, 3, 4))

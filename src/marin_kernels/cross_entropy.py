@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from marin_kernels.cross_entropy_blocked import HELD, blocked_cross_entropy, cap_slope, capped
 from marin_kernels.implementations import Obstacle, choose
 from marin_kernels.manual_axes import equally_varying, zeros_like_varying
+from marin_kernels.precision import exact_product
 
 CrossEntropyImplementation = Literal["default", "reference", "chunked", "blocked"]
 
@@ -89,7 +90,7 @@ def token_cross_entropy(
 
 
 def _logits(hidden: Array, head: Array) -> Array:
-    return jnp.dot(hidden, head, preferred_element_type=jnp.float32)
+    return exact_product("td,dv->tv", hidden, head)
 
 
 def _losses(logits: Array, targets: Array) -> tuple[Array, Array]:
@@ -142,8 +143,8 @@ def _chunk_gradients(hidden, head, targets, weights, z_loss, soft_cap):
     if soft_cap is not None:
         d_logits *= cap_slope(logits, soft_cap)
     d_logits = d_logits.astype(hidden.dtype)
-    d_hidden = jnp.dot(d_logits, head.T, preferred_element_type=jnp.float32)
-    return loss, mean, d_hidden, jnp.dot(hidden.T, d_logits, preferred_element_type=jnp.float32)
+    d_hidden = exact_product("tv,dv->td", d_logits, head)
+    return loss, mean, d_hidden, exact_product("td,tv->dv", hidden, d_logits)
 
 
 def _chunked_forward(hidden, head, targets, weights, z_loss, soft_cap):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin_kernels.manual_axes import zeros_like_varying
+from marin_kernels.precision import exact_product
 
 HELD = 2**24
 """Logits held at once: 64 MiB. More of them mean fewer sums over the whole head's gradient."""
@@ -90,7 +91,7 @@ def _logits(tokens, head, soft_cap):
 
     def block(state, words):
         peak, total, target = state
-        raw = jnp.dot(tokens.hidden, _head(head, words, size), preferred_element_type=jnp.float32)
+        raw = exact_product("td,dv->tv", tokens.hidden, _head(head, words, size))
         position = words.first + jnp.arange(size)
         logits = jnp.where(position >= words.own_from, capped(raw, soft_cap), -jnp.inf)
         higher = jnp.maximum(peak, jnp.max(logits, axis=1))
@@ -121,8 +122,8 @@ def _gradients(tokens, head, d_head, normalizer, logits, z_loss, soft_cap):
         d_logits = share - jnp.where(is_target & finite, tokens.weights[:, None], 0)
         d_logits = d_logits * cap_slope(jnp.where(finite, logits, 0), soft_cap)
         d_logits = d_logits.astype(tokens.hidden.dtype)
-        d_hidden += jnp.dot(d_logits, _head(head, words, size).T, preferred_element_type=jnp.float32)
-        d_words = jnp.dot(tokens.hidden.T, d_logits, preferred_element_type=jnp.float32)
+        d_hidden += exact_product("tv,dv->td", d_logits, _head(head, words, size))
+        d_words = exact_product("td,tv->dv", tokens.hidden, d_logits)
         d_words += _head(d_head, words, size)
         return (d_hidden, jax.lax.dynamic_update_slice_in_dim(d_head, d_words, words.first, axis=1)), None
 

@@ -159,7 +159,7 @@ def auxiliary_loss(
     probabilities = routed.scores
     if config.scoring == "sigmoid":
         probabilities = probabilities / jnp.maximum(jnp.sum(probabilities, axis=-1, keepdims=True), 1e-20)
-    return config.experts * jnp.dot(load_shares(load), mean_of_valid(probabilities, valid))
+    return config.experts * jnp.sum(load_shares(load) * mean_of_valid(probabilities, valid))
 
 
 def load_shares(load: Int[Array, "*layers experts"]) -> Float[Array, "*layers experts"]:

@@ -231,7 +231,7 @@ def _padded(prompts: list[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _logits(model: Transformer, hidden: Float[Array, "batch width"]) -> Float[Array, "batch vocabulary"]:
-    return put(jnp.matmul(hidden, model.head, preferred_element_type=jnp.float32), BATCH, None)
+    return put(model.logits(hidden), BATCH, None)
 
 
 @jax.jit

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from marin_kernels.precision import exact_product
 from marin_models.mesh import BATCH, looked_up, per_shard, put, spec
 from marin_models.rotary import RotaryTable, rotary_table
 from marin_models.stack import through_layers
@@ -120,12 +121,12 @@ def cached_attention(
     """
     batch, length, heads, head_size = query.shape
     grouped = query.reshape(batch, length, cache.keys.shape[2], -1, head_size)
-    scores = jnp.einsum("btkgd,bskd->bkgts", grouped, cache.keys, preferred_element_type=jnp.float32)
+    scores = exact_product("btkgd,bskd->bkgts", grouped, cache.keys)
     scores = jnp.where(
         _visible(positions, cache.keys.shape[1], window)[:, None, None], scores / math.sqrt(head_size), -jnp.inf
     )
     probabilities = jax.nn.softmax(scores, axis=-1).astype(query.dtype)
-    attended = jnp.einsum("bkgts,bskd->btkgd", probabilities, cache.values, preferred_element_type=jnp.float32)
+    attended = exact_product("bkgts,bskd->btkgd", probabilities, cache.values)
     return attended.reshape(batch, length, heads, head_size).astype(query.dtype)
 
 

@@ -14,6 +14,7 @@ from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from marin_kernels.precision import precision
 from marin_models.groups import declaration
 
 AXES = ("replica", "data", "expert", "model")
@@ -91,11 +92,12 @@ def looked_up(table: Array, indices: Array) -> Array:
 
 def product(x: Array, matrix: Array, *axes: Axis) -> Array:
     """``x @ matrix``, the result split over ``axes`` of the mesh in force; without axes, as its operands say."""
+    exact = precision(x.dtype, matrix.dtype)
     if axis_sizes():
-        return jax.numpy.matmul(x, matrix, out_sharding=spec(*axes) if axes else None)
+        return jax.numpy.matmul(x, matrix, precision=exact, out_sharding=spec(*axes) if axes else None)
     # As one axis of rows: the matrix's gradient sums over all of them, and to sum over two axes XLA:CPU transposes
     # the operands first, which takes longer than the product.
-    rows = x.reshape(-1, x.shape[-1]) @ matrix
+    rows = jax.numpy.matmul(x.reshape(-1, x.shape[-1]), matrix, precision=exact)
     return rows.reshape(*x.shape[:-1], matrix.shape[-1])
 
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from marin_kernels.precision import precision
+
 Coefficients = Literal["quintic", "polar_express", "simple"]
 OrthogonalizationDtype = Literal["bfloat16", "float32"]
 
@@ -79,8 +81,7 @@ def _transposed(matrices: Array) -> Array:
 
 def _multiply(one: Array, other: Array) -> Array:
     """The product in fp32: of bf16 factors natively (CPUs with AMX too), of fp32 factors without shortcuts."""
-    precision = "highest" if one.dtype == jnp.float32 else None
-    return jnp.matmul(one, other, precision=precision, preferred_element_type=jnp.float32)
+    return jnp.matmul(one, other, precision=precision(one.dtype), preferred_element_type=jnp.float32)
 
 
 def _iterate(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from marin_kernels.precision import exact_product
 from marin_models.groups import parameter
 from marin_models.initialization import initial_matrix
 from marin_models.mixture_config import MixtureOfExpertsConfig
@@ -52,8 +53,7 @@ class Router(eqx.Module):
         valid: Bool[Array, " tokens"] | None = None,
     ) -> Routed:
         """Route each token by itself; arguments as for `route`."""
-        # On a TPU the default precision would round both operands to bfloat16.
-        logits = jnp.dot(x.astype(jnp.float32), self.weight, precision=jax.lax.Precision.HIGHEST)
+        logits = exact_product("td,de->te", x.astype(jnp.float32), self.weight)
         return route(logits, bias, valid, config=self.config)
 
 

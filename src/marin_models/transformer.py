@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from marin_kernels.precision import precision
 from marin_models.attention import Attention
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
@@ -210,8 +211,12 @@ class Transformer(eqx.Module):
         bias: Float[Array, "routed_layers experts"] | None = None,
     ) -> Float[Array, "batch length vocabulary"]:
         """Logits of the token after each position, in fp32; arguments as for `forward`."""
-        hidden = self.hidden(tokens, segment_ids, bias=bias)
-        return jnp.matmul(hidden, self.head, preferred_element_type=jnp.float32)
+        return self.logits(self.hidden(tokens, segment_ids, bias=bias))
+
+    def logits(self, hidden: Float[Array, "*rows width"]) -> Float[Array, "*rows vocabulary"]:
+        """Logits of the next token from final hidden states, in fp32."""
+        exact = precision(hidden.dtype)
+        return jnp.matmul(hidden, self.head, precision=exact, preferred_element_type=jnp.float32)
 
 
 def _blocks(config: TransformerConfig, keys: Key[Array, " layers"], *, routed: bool) -> Block:

@@ -48,7 +48,8 @@ class TransformerConfig:
         remat: what a layer computes again in the reverse pass instead of keeping it: ``"none"``; ``"full"``: all of
             it; ``"save_moe"``: all but the routed experts' inputs, hidden values and outputs, and what tokens are in
             their latent space.
-        dtype: dtype of activations and matrix products; parameters, norms, softmax and loss are fp32.
+        dtype: dtype of activations and matrix products; parameters, norms, softmax and loss are fp32. Products of
+            fp32 are exact on every device: a TPU takes several times as long for them.
         attention: which implementation of `marin_kernels.causal_attention` runs.
 
     Raises:

@@ -28,6 +28,10 @@ def test_collectives_are_counted_once_and_sized_by_what_they_return():
     }
 
 
+def test_truth_values_take_a_byte_each():
+    assert collectives_in("%a = pred[8,4]{1,0} all-to-all(%x)") == {"all-to-all": Collective(1, 32)}
+
+
 def test_arrays_are_told_by_dtype_and_shape():
     assert {("bf16", (128, 64)), ("pred", (3, 3)), ("f32", ())} <= arrays_in(TEXT)
 

@@ -187,13 +187,16 @@ def test_token_losses_never_hold_all_logits(small_chunks):
 
 
 @pytest.mark.parametrize("implementation", EVERY)
-def test_products_of_bfloat16_are_summed_in_float32(implementation, small_chunks):
-    hidden, head, targets, _ = arrays(17, 9, dtype=jnp.bfloat16)
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "DEFAULT"), ("float32", "HIGHEST")])
+def test_sums_are_float32_and_so_are_products_of_float32_on_every_device(
+    implementation, dtype, precision, small_chunks
+):
+    hidden, head, targets, _ = arrays(17, 9, dtype=jnp.dtype(dtype))
     loss = partial(linear_cross_entropy, targets=targets, implementation=implementation)
     # The reverse pass of the reference is JAX's own, and so is the dtype of its products.
     function = (lambda *x: loss(*x)[0]) if implementation == "reference" else jax.grad(lambda *x: loss(*x)[0], (0, 1))
-    assert products(function, hidden, head) == {("DEFAULT", "float32")}
-    assert products(token_cross_entropy, hidden, head, targets) == {("DEFAULT", "float32")}
+    assert products(function, hidden, head) == {(precision, "float32")}
+    assert products(token_cross_entropy, hidden, head, targets) == {(precision, "float32")}
 
 
 def test_the_default_holds_the_logits_of_fewer_tokens_where_the_vocabulary_is_large():

@@ -10,7 +10,7 @@ from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, sp
 from marin_kernels.expert_parallel.planner import limit, sort_assignments
 from marin_kernels.expert_parallel.routing import Experts, Routing
 from marin_kernels.expert_parallel.shard import Shard, Transported, real_tokens
-from marin_kernels.grouped_matmul.operations import precision
+from marin_kernels.precision import precision
 
 
 def fixed(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, shard: Shard) -> Transported:

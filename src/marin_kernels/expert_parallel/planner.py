@@ -147,10 +147,10 @@ def room(real: Int[Array, "*shape"], extent: Extent) -> Int[Array, "*shape"]:
 
 
 def limit(real: Int[Array, "*shape"], most: int, even: Fraction, extent: Extent) -> Int[Array, "*shape"]:
-    """Room that follows what is real: the capacity factor times a share ``even`` of it, in ``[1, most]``."""
+    """Room that follows what is real: the capacity factor times a share ``even`` of it, at most ``most``."""
     if extent.capacity_factor is None:
         return jnp.full_like(real, most)
-    return jnp.clip(share(real, extent.capacity_factor * even), 1, most)
+    return jnp.minimum(share(real, extent.capacity_factor * even), most)
 
 
 def lay_out(sent: Int[Array, "shards experts"], kept: Int[Array, "shards experts"], extent: Extent) -> Plan:

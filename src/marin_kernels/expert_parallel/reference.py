@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 from marin_kernels.expert_parallel.planner import addresses, plan_receivers, sort_assignments
 from marin_kernels.expert_parallel.routing import Experts, Routing
 from marin_kernels.expert_parallel.shard import Shard, Transported, real_tokens, transported
+from marin_kernels.precision import exact_product
 
 
 def reference(
@@ -31,12 +32,8 @@ def reference(
     gate, up, down = (matrix.astype(jnp.float32) for matrix in experts)
     tokens = x.astype(jnp.float32)
     tokens = tokens if routing.valid is None else jnp.where(routing.valid[:, None], tokens, 0)
-    hidden = jax.nn.silu(_product("td,edi->tei", tokens, gate)) * _product("td,edi->tei", tokens, up)
-    return _product("te,ted->td", shares, _product("tei,eid->ted", hidden, down))
-
-
-def _product(equation: str, left: Array, right: Array) -> Array:
-    return jnp.einsum(equation, left, right, precision="highest")
+    hidden = jax.nn.silu(exact_product("td,edi->tei", tokens, gate)) * exact_product("td,edi->tei", tokens, up)
+    return exact_product("te,ted->td", shares, exact_product("tei,eid->ted", hidden, down))
 
 
 def dense(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, shard: Shard) -> Transported:

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes
 from marin_kernels.manual_axes import zeros_like_varying
+from marin_kernels.precision import precision
 
 Total = TypeVar("Total")
 

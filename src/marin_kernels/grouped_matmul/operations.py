@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -34,8 +33,3 @@ def membership(rows: int, sizes: Sizes) -> Bool[Array, "groups rows"]:
     ends = jnp.cumsum(sizes)
     position = jnp.arange(rows)
     return (position >= (ends - sizes)[:, None]) & (position < ends[:, None])
-
-
-def precision(dtype: jnp.dtype) -> jax.lax.Precision:
-    """Products of fp32 numbers are fp32 products also where the device would rather round them first."""
-    return jax.lax.Precision.HIGHEST if dtype == jnp.float32 else jax.lax.Precision.DEFAULT

@@ -13,10 +13,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes
 from marin_kernels.grouped_matmul.visits import Visits, visits
 from marin_kernels.implementations import platform
 from marin_kernels.manual_axes import equally_varying, result_like
+from marin_kernels.precision import precision
 
 LANES = 128
 HEIGHT = 512

@@ -14,9 +14,10 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array
 
 from marin_kernels.grouped_matmul.blocked import cut
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes
 from marin_kernels.implementations import platform
 from marin_kernels.manual_axes import equally_varying, result_like
+from marin_kernels.precision import precision
 
 LOWEST = 16
 """The shortest side of a matrix that the tensor cores take."""

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes
+from marin_kernels.precision import precision
 
 
 def _dot(left, right, sizes, contracted, groups):

@@ -2,7 +2,8 @@
 
 import jax.numpy as jnp
 
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, membership, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, membership
+from marin_kernels.precision import precision
 
 
 def _masked(rows: Rows, sizes: Sizes):

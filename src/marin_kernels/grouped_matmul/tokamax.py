@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes, precision
+from marin_kernels.grouped_matmul.operations import Matrices, Operations, Results, Rows, Sizes
+from marin_kernels.precision import precision
 
 
 def obstacle(rows: Array, matrices: Array) -> str | None:

@@ -1,5 +1,6 @@
 """What cannot run says why and what can, before anything is compiled; what can runs without a mesh too."""
 
+import functools
 import inspect
 
 import jax
@@ -98,6 +99,13 @@ def test_what_a_mesh_does_not_allow_is_refused_with_the_reason():
     refused()
 
 
+@pytest.mark.parametrize(("implementation", "receivers"), [("ring", 1), ("fixed", 8)])
+def test_the_smallest_capacity_leaves_room_for_one_assignment(implementation, receivers):
+    _, counts = moe(*jax.tree.map(jnp.asarray, layer()), implementation=implementation, capacity_factor=1e-9)
+    dropped = counts.dropped_by_sender + counts.dropped_by_receiver
+    assert counts.load.sum() - dropped == receivers
+
+
 @on_devices(8)
 def eager():
     case = jax.tree.map(jnp.asarray, layer(tokens=16, padded=0))
@@ -128,6 +136,29 @@ def on_a_gpu():
         assert "ragged_all_to_all" not in str(jax.make_jaxpr(_grouped)(*case))
         with jax.set_mesh(mesh_of(expert=4)):
             assert "ragged_all_to_all" in str(jax.make_jaxpr(_grouped)(*case))
+
+
+def test_kernels_for_gpus_are_used_unless_another_product_is_named(monkeypatch):
+    monkeypatch.setattr("marin_kernels.expert_parallel.grouped_gpu.platform", lambda array: "gpu")
+    with pytest.raises(ValueError, match="'pallas_triton' cannot run here"):
+        traced(layer(), implementation="grouped_gpu")
+
+
+@on_devices(8)
+def hosts_of_four():
+    """As if four of the eight devices were another process's, of which two share the inner width of each expert."""
+    with pytest.MonkeyPatch.context() as patch, jax.set_mesh(mesh_of(expert=4, model=2)):
+        patch.setattr("jax.local_device_count", lambda: 4)
+        usual, *named = (
+            str(jax.make_jaxpr(functools.partial(moe, implementation="hierarchical", shards_per_host=lanes))(*case))
+            for case in [jax.tree.map(jnp.asarray, layer())]
+            for lanes in (None, 2, 4)
+        )
+        assert usual == named[0] != named[1]
+
+
+def test_the_devices_of_a_host_are_counted_over_the_model_axis():
+    hosts_of_four()
 
 
 def _grouped(*case):

@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from routed_cases import BFLOAT16, check, layer, special_cases
+from routed_cases import BFLOAT16, check, layer, run, special_cases
 from simulated_devices import on_devices
 
+from marin_kernels.expert_parallel import Experts
 from marin_kernels.expert_parallel.blocked_feed_forward import blocked_feed_forward
 
 
@@ -52,6 +54,28 @@ def test_the_reference_transport_is_the_oracle_with_drops(shards):
 @pytest.mark.long
 def test_local_experts_with_a_grouped_matmul_by_name():
     check(layer(padded=3), "local", grouped_matmul="ragged_dot")
+
+
+def test_local_experts_have_room_for_all_whatever_capacity_is_given():
+    case = layer()
+    found, wanted = (run(case, implementation="local", **room) for room in ({"capacity_factor": 0.01}, {}))
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+def test_the_gradients_of_an_expert_are_summed_in_float32():
+    """In bf16, a sum over many blocks of rows would hardly grow any more long before the last."""
+    random, rows, count = np.random.default_rng(0), 4096, 64
+    x = jnp.asarray(random.uniform(0.5, 1, (rows, 4)), jnp.bfloat16)
+    shapes = (count, 4, 8), (count, 4, 8), (count, 8, 4)
+    experts = Experts(*(jnp.full(shape, 0.5, jnp.bfloat16) for shape in shapes))
+    sizes = jnp.zeros(count, jnp.int32).at[0].set(rows)  # of a share of a 64th, blocks have the height
+
+    def total(experts, x):
+        return jnp.sum(blocked_feed_forward(x, sizes, experts).astype(jnp.float32))
+
+    wanted = jax.grad(total)(*jax.tree.map(lambda array: array.astype(jnp.float32), (experts, x)))
+    for found, exact in zip(jax.jit(jax.grad(total))(experts, x), wanted, strict=True):
+        np.testing.assert_allclose(found.astype(jnp.float32), exact, rtol=6e-3)
 
 
 def test_no_rows_make_no_rows():

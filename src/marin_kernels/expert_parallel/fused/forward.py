@@ -16,6 +16,7 @@ from marin_kernels.expert_parallel.fused.layout import Layout
 from marin_kernels.expert_parallel.fused.pipeline import Pipeline
 from marin_kernels.expert_parallel.fused.tiles import Tiles
 from marin_kernels.expert_parallel.routing import Experts
+from marin_kernels.precision import precision
 
 
 class Forward(NamedTuple):
@@ -115,11 +116,9 @@ def split(refs: tuple, count: int) -> tuple[Layout, tuple, tuple]:
 
 def product(left: Array, right: Array, *, transposed: bool = False) -> Array:
     """``left @ right`` (or ``left @ right.T``) in fp32; numbers of fp32 are multiplied as such."""
-    precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
     contracted = ((1,), (1 if transposed else 0,))
-    return jax.lax.dot_general(
-        left, right, (contracted, ((), ())), precision=precision, preferred_element_type=jnp.float32
-    )
+    exact = precision(left.dtype)
+    return jax.lax.dot_general(left, right, (contracted, ((), ())), precision=exact, preferred_element_type=jnp.float32)
 
 
 def accumulate(total: Reference, block: Scalar, part: Array) -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from marin_kernels.expert_parallel.fused.layout import Layout
 from marin_kernels.expert_parallel.fused.tiles import Tiles
+from marin_kernels.precision import precision
 
 _BLOCK = 512  # of either width, at most
 
@@ -72,10 +73,8 @@ def _kernel(owner, count, left, right, gradient, total):
     ends = (tile == last) | (owner[tile] != owner[jnp.minimum(tile + 1, last)])
     # Both sides: what lies between regions may be NaN, and zero times NaN is NaN.
     pairs = (_own(left, count[tile]), _own(right, count[tile]))
-    precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
-    part = jax.lax.dot_general(
-        *pairs, (((0,), (0,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
-    )
+    exact = precision(left.dtype)
+    part = jax.lax.dot_general(*pairs, (((0,), (0,)), ((), ())), precision=exact, preferred_element_type=jnp.float32)
 
     @pl.when(begins)
     def _():
