@@ -59,7 +59,7 @@ class Evaluation:
         verify_sample: float = 0.0,
     ) -> None:
         self.store, self.settings, self.watch, self.target, self.note = store, settings, watch, target, note
-        self.started = datetime.datetime.now().astimezone()
+        self.started, self._began = datetime.datetime.now().astimezone(), time.monotonic()
         at = self.started.astimezone(datetime.UTC)
         self.id = f"{at:%Y%m%dT%H%M%SZ}-{at.microsecond // 1000:03d}{os.urandom(3).hex()}"  # in the order of time
         self.log = EventLog(store, self.id)
@@ -330,7 +330,7 @@ class Evaluation:
         for root in () if remembered else self.roots:
             if root.label is not None:
                 labels.remember(self.store, root.label, root.key, self.id, self.target)
-        took = (datetime.datetime.now().astimezone() - self.started).total_seconds()
+        took = time.monotonic() - self._began
         counts, outcomes = self.resolution.counts(), self._told_outcomes
         self.store.add(
             f"runs/{self.id}/end", {"outcomes": outcomes, "counts": counts, "ran": self.ran, "seconds": took}

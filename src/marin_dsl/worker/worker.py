@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -33,6 +33,23 @@ from marin_dsl.worker.timing import perform_in_time
 
 LASTING = 1.0
 """Seconds: the result of a call that took longer is on the disk when it is told; that takes some hundredths more."""
+
+
+class Beginning(NamedTuple):
+    """When something began.
+
+    Attributes:
+        at: by the calendar, in seconds since 1970.
+        clock: by a clock that nobody sets, which tells how long it took.
+    """
+
+    at: float
+    clock: float
+
+    @classmethod
+    def now(cls) -> Beginning:
+        """It begins now."""
+        return cls(time.time(), time.monotonic())
 
 
 def execute(task: Task, emit: Emit, others: Others | None = None) -> Answer:
@@ -74,12 +91,12 @@ def _looked_up(task: Task) -> Answer | None:
 
 
 def _execute(task: Task, emit: Emit, others: Others | None) -> Answer:
-    started = time.time()
+    began = Beginning.now()
     call = format_digest(task.call)
-    emit({"event": "running", "call": call, "title": task.title, "at": started})
+    emit({"event": "running", "call": call, "title": task.title, "at": began.at})
     scratch_root, over = task.scratch_root, False
     try:
-        answer = _recorded(task, _performed(task, emit, scratch_root, others), started)
+        answer = _recorded(task, _performed(task, emit, scratch_root, others), began)
         over = answer.failed is None
         return answer
     finally:
@@ -106,9 +123,9 @@ def _performed(task: Task, emit: Emit, place: str | None, others: Others | None)
         return perform(task, current, redaction, stops=(KeyboardInterrupt,) if main else ())
 
 
-def _recorded(task: Task, performance: Performance, started: float) -> Answer:
+def _recorded(task: Task, performance: Performance, began: Beginning) -> Answer:
     """Commit a result, or record a failure; what goes on is recorded when it has come to its end."""
-    record = _provenance(task, performance, started) | {"history": [attrs.asdict(each) for each in task.history]}
+    record = _provenance(task, performance, began) | {"history": [attrs.asdict(each) for each in task.history]}
     seconds = record["provenance"]["seconds"]
     if performance.failure is not None:
         record["failure"] = bounded_failure(performance.failure)
@@ -138,7 +155,7 @@ def refuse(task: Task, kind: FailureKind, error: BaseException) -> Answer:
     """Record that a call came to nothing without an answer from a worker."""
     failure = described(kind, error, task.operator.function)
     performance = performed(Context(task.call), failure=failure)
-    return attrs.evolve(_recorded(task, performance, time.time()), ran=False)
+    return attrs.evolve(_recorded(task, performance, Beginning.now()), ran=False)
 
 
 def failure_of(record: dict[str, Any]) -> Failed:
@@ -161,8 +178,8 @@ def attempt_of(failed: Failed, seconds: float) -> Attempt:
     return Attempt(failed.kind, failed.exception, failed.message, failed.where, ended, seconds)
 
 
-def _provenance(task: Task, performance: Performance, started: float) -> dict[str, Any]:
-    operator, ended = task.operator, time.time()
+def _provenance(task: Task, performance: Performance, began: Beginning) -> dict[str, Any]:
+    operator, seconds = task.operator, time.monotonic() - began.clock
     return {
         "call": format_digest(task.call),
         "title": task.title,
@@ -171,9 +188,9 @@ def _provenance(task: Task, performance: Performance, started: float) -> dict[st
         "provenance": {
             "run": task.run,
             "environment": task.environment,
-            "started": _moment(started),
-            "ended": _moment(ended),
-            "seconds": ended - started,
+            "started": _moment(began.at),
+            "ended": _moment(began.at + seconds),
+            "seconds": seconds,
             "peak_memory": performance.peak_memory,
             "host": _host(),
             "pid": performance.pid,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,31 @@ def test_whatever_an_operator_raises_is_its_failure(store, kind, exception, mess
     assert kept == outcome
     assert kept.attempts == 2
     assert run(attempt(raising(kind)), store).value == outcome
+
+
+_turned_back = 0.0
+
+
+@op(version="1")
+def turning_the_clock_back(fails: bool) -> int:
+    global _turned_back
+    _turned_back += 3600.0
+    if fails:
+        raise ValueError("in the past")
+    return 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_clock_that_is_set_back_meanwhile_makes_no_call_and_no_run_end_before_it_began(store, monkeypatch, fails):
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() - _turned_back)
+    run(turning_the_clock_back(fails), store)
+    call = turning_the_clock_back(fails).key
+    provenance = (store.last_failure(call) if fails else store.result(call))["provenance"]
+    assert 0 <= provenance["seconds"] < 60
+    assert provenance["started"] <= provenance["ended"]
+    (name,) = store.files.names("runs")
+    assert 0 <= store.last(f"runs/{name}/end")["seconds"] < 60
 
 
 class Textless(Exception):
