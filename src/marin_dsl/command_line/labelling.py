@@ -57,7 +57,7 @@ def same(names: tuple[str, ...], undo: bool, why: str, as_json: bool, store: str
 
     Evaluating NEW then serves that result, and says so. It is refused when NEW has another result.
 
-    Example: marin same first-model@1.0 gallery.first_model:page --why renamed
+    Example: marin same first-model@1.0 gallery.first_model:again --why renamed
     """
     with complaints(*_MENDABLE):
         if len(names) != 2 and not (undo and len(names) == 1):

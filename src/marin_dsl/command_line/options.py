@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,18 @@ from marin_dsl.settings import Settings
 from marin_dsl.store import Store
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Amount(click.FloatRange):
+    """A number between bounds; `nan`, which no bound keeps out, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As any `click.ParamType` does."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
 
 store_option: Decorator = click.option(
     "--store", metavar="URL", help="Where results are kept. Default: $MARIN_STORE, else .marin/."

@@ -15,6 +15,7 @@ from rich.console import Console
 from marin_dsl.command_line.completion import complete_subjects
 from marin_dsl.command_line.endings import FAILED, OK, USAGE, complaints, stop
 from marin_dsl.command_line.options import (
+    Amount,
     json_option,
     keep_failures_option,
     named,
@@ -68,7 +69,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--verify-sample",
             metavar="PART",
-            type=click.FloatRange(0.0, 1.0),
+            type=Amount(0.0, 1.0),
             default=0.0,
             help="Run this part (0 to 1) of what has results anew, and compare.",
         ),

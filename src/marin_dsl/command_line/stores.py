@@ -8,7 +8,7 @@ import click
 
 from marin_dsl.command_line.completion import complete_labels
 from marin_dsl.command_line.endings import FAILED, OK, complaints
-from marin_dsl.command_line.options import json_option, opened, store_option
+from marin_dsl.command_line.options import Amount, json_option, opened, store_option
 from marin_dsl.command_line.printing import Printer, document
 from marin_dsl.quantities import memory
 from marin_dsl.store.collection import GRACE, collect
@@ -55,7 +55,7 @@ def verify(as_json: bool, store: str | None) -> None:
 @click.option(
     "--grace",
     "days",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     default=GRACE / _DAY,
     show_default=True,
     metavar="DAYS",

@@ -70,16 +70,19 @@ def evaluate(
         `Ok`, `Failed` or `Skipped` for one expression; a tuple of them for several, or for a grid.
 
     Raises:
+        ValueError: the part to verify or the number of workers is none.
         StoreUnavailable: the store cannot be read or written.
         LabelConflict: one label stands for two recipes among the roots.
         DriftRefused: there is drift, and the policy is `strict`.
         WorkersCannotStart: worker processes would not see the store, or would begin by running the whole script again.
         Interrupted: Ctrl-C; what was committed stays, and a second evaluation goes on from there.
     """
+    if not (isinstance(verify_sample, int | float) and verify_sample is not True and 0 <= verify_sample <= 1):
+        raise ValueError(f"verify_sample={verify_sample!r}: expected a part from 0 to 1, such as 0.1")
     settings = Settings.read()
     opened = store if isinstance(store, Store) else Store(store or settings.store)
     if workers is not None and not debug:
-        check_workers(opened)
+        check_workers(opened, workers)
     with fewer_collections():
         expressions = by_current_code(found for root in roots for found in contents(root))
         labels.check_unique(expressions)

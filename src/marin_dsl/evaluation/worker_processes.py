@@ -16,12 +16,18 @@ class WorkersCannotStart(RuntimeError):
     """Worker processes were asked for where there can be none; the message says why and what to do."""
 
 
-def check_workers(store: Store) -> None:
-    """Make sure that worker processes can do what they are there for.
+def check_workers(store: Store, workers: int) -> None:
+    """Make sure that so many worker processes can do what they are there for.
 
     Raises:
+        ValueError: there cannot be so many.
         WorkersCannotStart: they would not see the store, or would begin by running the script that starts them.
     """
+    if type(workers) is not int or workers < 1:
+        raise ValueError(
+            f"workers={workers!r}: expected how many processes to start, a number like 2, or None for threads of this "
+            "one"
+        )
     if not store.shared:
         raise WorkersCannotStart(
             f"store {store.url} is in the memory of this process, and worker processes do not see it: leave `workers` "

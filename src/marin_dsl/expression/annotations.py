@@ -36,6 +36,27 @@ def _hosts(_: Any, __: Any, given: Any) -> None:
         raise ValueError(f"hosts={given!r}: expected how many processes run it together, a number like 1, 2 or 8")
 
 
+def _resources(given: Any) -> dict[str, float]:
+    told = f'resources={given!r}: expected what a worker must have free, by name and amount, such as {{"GPU": 1}}'
+    if not isinstance(given, Mapping):
+        raise TypeError(told)
+    for name, amount in given.items():
+        number = isinstance(amount, int | float) and type(amount) is not bool
+        if not (isinstance(name, str) and number and 0 <= amount < math.inf):
+            raise ValueError(told)
+    return dict(given)
+
+
+def _priority(_: Any, __: Any, given: Any) -> None:
+    if type(given) is not int:
+        raise TypeError(f"priority={given!r}: expected a whole number; what has a larger one runs earlier")
+
+
+def _text(_: Any, attribute: attrs.Attribute[Any], given: Any) -> None:
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f"{attribute.name}={given!r}: expected text")
+
+
 def _transient(given: type[BaseException] | Iterable[type[BaseException]]) -> tuple[type[BaseException], ...]:
     kinds = (given,) if isinstance(given, type) else tuple(given)
     for kind in kinds:
@@ -61,14 +82,14 @@ class Annotations:
         hosts: how many processes run it together; 1 for an ordinary call.
     """
 
-    resources: Mapping[str, float] = attrs.field(factory=dict)
-    priority: int = 0
-    title: str | None = None
+    resources: Mapping[str, float] = attrs.field(factory=dict, converter=_resources)
+    priority: int = attrs.field(default=0, validator=_priority)
+    title: str | None = attrs.field(default=None, validator=_text)
     retries: int | None = attrs.field(default=None, validator=_retries)
     timeout: float | None = attrs.field(default=None, converter=_timeout)
     isolate: bool = attrs.field(default=False, validator=_isolate)
     transient: tuple[type[BaseException], ...] = attrs.field(default=(), converter=_transient)
-    source: str | None = None
+    source: str | None = attrs.field(default=None, validator=_text)
     hosts: int = attrs.field(default=1, validator=_hosts)
 
     @property

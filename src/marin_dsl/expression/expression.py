@@ -129,11 +129,12 @@ class Expression(Fields, Arithmetic, Generic[T_co]):
             source: where external data lies.
 
         Raises:
-            ValueError: the timeout is no length of time, or the retries or hosts no number of them.
+            ValueError: the timeout is no length of time, the retries or hosts no number of them, or a resource no
+                amount.
             TypeError: another one is of the wrong type.
         """
         given = {
-            "resources": resources and dict(resources), "priority": priority, "title": title, "retries": retries,
+            "resources": resources, "priority": priority, "title": title, "retries": retries,
             "timeout": timeout, "isolate": isolate, "hosts": hosts, "transient": transient, "source": source,
         }  # fmt: skip
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

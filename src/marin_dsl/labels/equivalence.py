@@ -61,7 +61,8 @@ def same(store: Store, old: str | bytes | Label, new: Expression[Any] | bytes, *
         why: the reason; it is kept.
 
     Raises:
-        CannotStandFor: the old one has no result, the new one has another one, or it is a part of something.
+        CannotStandFor: the old one has no result, the new one has another one or is the old one, or it is a part of
+            something.
     """
     if not why.strip():
         raise CannotStandFor("say why the new recipe stands for the old result (--why TEXT): it is kept with it")
@@ -156,6 +157,10 @@ def _check(store: Store, name: str, old: dict[str, Any], key: bytes, recipe: dic
             "that it is made of stand for"
         )
     there = _result(store, key)
+    if there is not None and "stands_for" not in there and there["call"] == old.get("call"):
+        raise CannotStandFor(
+            f"{recipe['title']} is the recipe of {name} itself: there is nothing that it could stand for"
+        )
     if there is not None and "stands_for" not in there and there["value"]["digest"] != old["value"]["digest"]:
         raise CannotStandFor(
             f"{recipe['title']} has a result of its own, {there['value']['digest']}, which is not that of {name}, "

@@ -93,7 +93,7 @@ class Operator(Generic[P, R]):
         self.pin = tuple(pin)
         self.includes, self.excludes = tuple(includes), tuple(excludes)
         self.impure = impure
-        self.annotations = Annotations(dict(resources or {}), **policy)
+        self.annotations = Annotations({} if resources is None else resources, **policy)
         functools.update_wrapper(self, function)
         PACKAGES.add((function.__module__ or "").partition(".")[0])
 

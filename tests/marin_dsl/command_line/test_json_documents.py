@@ -26,7 +26,7 @@ TYPED: dict[str, list[tuple[str, ...]]] = {
     "label move": [("a-page@dev", "experiment:page")],
     "label log": [("a-page@1.0",)],
     "adopt": [("settings@1.0", "pyproject.toml")],
-    "same": [("a-page@1.0", "experiment:page", "--why", "renamed")],
+    "same": [("a-page@1.0", "experiment:again", "--why", "renamed")],
     "doctor": [()],
     "verify": [()],
     "gc": [()],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
+import pytest
 from click.testing import CliRunner
 
 from marin_dsl import Store, evaluate, op
@@ -51,6 +53,20 @@ def test_everything_below_is_run_anew_and_equal_values_are_no_news(tmp_path):
     assert outcome.value == [1, [2, 3]]
     assert len(watcher.of("running")) == 5
     assert watcher.of("conflict") == []
+
+
+@pytest.mark.parametrize("part", [-0.1, 1.1, math.nan, math.inf, True, "all"])
+def test_what_is_no_part_is_refused(part, tmp_path):
+    with pytest.raises(ValueError, match=f"verify_sample={part!r}: expected a part from 0 to 1, such as"):
+        evaluate(steady(1), store=tmp_path, debug=True, verify_sample=part)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_is_not_a_number_is_refused_by_the_command(tmp_path):
+    for command in ("run --verify-sample nan somewhere:target", "gc --grace nan"):
+        told = CliRunner().invoke(main, [*command.split(), "--store", str(tmp_path / "store")])
+        assert told.exit_code == 2
+        assert "'nan' is not a number" in told.output
 
 
 def test_a_part_is_run_anew(tmp_path):

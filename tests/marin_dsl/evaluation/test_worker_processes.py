@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -30,12 +31,21 @@ def test_a_store_in_memory_is_not_for_worker_processes():
     assert evaluate(f(1), store="memory://workers", workers=2, debug=True).value == 1, "there are none with debug=True"
 
 
+@pytest.mark.parametrize("given", [0, -1, 1.5, math.nan, True, "2"])
+def test_what_is_no_number_of_processes_is_refused(given, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        evaluate(f(1), store=tmp_path, workers=given)
+    assert str(caught.value) == (
+        f"workers={given!r}: expected how many processes to start, a number like 2, or None for threads of this one"
+    )
+
+
 BEGIN = """
     from marin_dsl import Store
     from marin_dsl.evaluation.worker_processes import check_workers
 
     def check():
-        check_workers(Store("store"))
+        check_workers(Store("store"), 2)
         print("they can start")
 """
 
@@ -78,4 +88,4 @@ def test_a_script_that_each_worker_would_run_again_is_told_where_and_how(tmp_pat
 
 def test_without_a_script_there_is_nothing_that_workers_would_run_again(tmp_path):
     assert run(tmp_path, "-c", textwrap.dedent(BEGIN) + "check()") == ("they can start\n", "")
-    check_workers(Store(tmp_path))
+    check_workers(Store(tmp_path), 2)

@@ -104,7 +104,39 @@ def test_what_is_no_number_of_hosts_is_refused(given):
     assert plain(1).annotations.hosts == plain(1).with_(hosts=3).with_(hosts=1).annotations.hosts == 1
 
 
+@pytest.mark.parametrize(
+    "given", ["GPU", 1, ["GPU"], {"GPU": math.nan}, {"GPU": math.inf}, {"GPU": -1}, {"GPU": "1"}, {"GPU": True}, {1: 1}]
+)
+def test_what_is_no_amount_of_a_resource_is_refused(given):
+    with pytest.raises(TypeError if isinstance(given, (str, int, list)) else ValueError) as caught:
+        plain(1).with_(resources=given)
+    assert str(caught.value) == (
+        f'resources={given!r}: expected what a worker must have free, by name and amount, such as {{"GPU": 1}}'
+    )
+    with pytest.raises((TypeError, ValueError), match="expected what a worker must have free"):
+        op(resources=given)(plain.function)
+
+
+def test_resources_stay_what_they_were_when_they_were_given():
+    wanted = {"GPU": 1}
+    given = plain(1).with_(resources=wanted)
+    wanted["GPU"] = 8
+    assert given.annotations.resources == {"GPU": 1}
+    assert given.with_(resources={}).annotations.resources == {}
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, 1.5, True, "1"])
+def test_what_is_no_priority_is_refused(given):
+    with pytest.raises(TypeError) as caught:
+        plain(1).with_(priority=given)
+    assert str(caught.value) == f"priority={given!r}: expected a whole number; what has a larger one runs earlier"
+
+
 def test_other_wrong_annotations_are_refused():
+    with pytest.raises(TypeError, match="title=3: expected text"):
+        plain(1).with_(title=3)
+    with pytest.raises(TypeError, match="source=3: expected text"):
+        plain(1).with_(source=3)
     with pytest.raises(TypeError, match="isolate=1: expected True or False"):
         plain(1).with_(isolate=1)
     with pytest.raises(

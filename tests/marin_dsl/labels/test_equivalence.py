@@ -149,6 +149,8 @@ def test_a_recipe_that_came_to_the_same_keeps_its_own_result(store):
         (new().key, new(), "x", "sha256:.* has no result in store .*, so nothing can stand for it"),
         ("model@1.0", new().key, "x", "no record of sha256:.*; name the new recipe by its target"),
         ("model@1.0", new()["rate"], "x", "is a part or a combination of other values and is never stored itself"),
+        ("model@1.0", old(), "x", "is the recipe of model@1.0 itself: there is nothing that it could stand for"),
+        (old().key, old().key, "x", "is the recipe of sha256:.* itself: there is nothing that it could stand for"),
     ],
 )
 def test_what_cannot_stand_for_something_says_why(store, name, made, why, message):
