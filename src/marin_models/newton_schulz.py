@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marin_kernels.precision import precision
+from marin_kernels.precision import exact_product
 
 Coefficients = Literal["quintic", "polar_express", "simple"]
 OrthogonalizationDtype = Literal["bfloat16", "float32"]
@@ -80,8 +80,13 @@ def _transposed(matrices: Array) -> Array:
 
 
 def _multiply(one: Array, other: Array) -> Array:
-    """The product in fp32: of bf16 factors natively (CPUs with AMX too), of fp32 factors without shortcuts."""
-    return jnp.matmul(one, other, precision=precision(one.dtype), preferred_element_type=jnp.float32)
+    """The product in fp32: of bf16 factors natively (CPUs too), of fp32 factors without shortcuts."""
+    return exact_product("...ij,...jk->...ik", one, other)
+
+
+def _gram(x: Array) -> Array:
+    """``x @ x.T``; XLA:CPU multiplies bf16 natively only where no transpose of its own comes first."""
+    return exact_product("...ij,...kj->...ik", x, x)
 
 
 def _iterate(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:
@@ -95,7 +100,7 @@ def _iterate(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:
 
 def _directly(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:
     for a, b, c in steps:
-        gram = _multiply(x, _transposed(x))
+        gram = _gram(x)
         rounded = gram.astype(x.dtype)
         polynomial = (b * gram + c * _multiply(rounded, rounded)).astype(x.dtype)
         x = (a * x.astype(jnp.float32) + _multiply(polynomial, x)).astype(x.dtype)
@@ -105,7 +110,7 @@ def _directly(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:
 def _by_gram_matrix(x: Array, steps: tuple[tuple[float, float, float], ...]) -> Array:
     """The same with fewer operations for wide matrices: powers of XX' commute, so X is multiplied only at the ends."""
     for part in (steps[:GRAM_RESTART], steps[GRAM_RESTART:]):
-        gram, factor = _multiply(x, _transposed(x)), None
+        gram, factor = _gram(x), None
         for index, (a, b, c) in enumerate(part):
             polynomial = b * gram + c * _multiply(gram, gram)
             factor = _plus_identity(a, polynomial) if factor is None else a * factor + _multiply(polynomial, factor)
