@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import NamedTuple
 
 import jax
@@ -102,6 +103,53 @@ def test_training_goes_on_while_one_is_written_and_what_it_changes_is_not_in_it(
     go_on.set()
     checkpoints.close()
     np.testing.assert_array_equal(Checkpoints(tmp_path).restore({"x": jnp.zeros(1000)}).state["x"], np.arange(1000.0))
+
+
+def test_training_does_not_wait_while_an_older_one_is_removed(tmp_path, monkeypatch):
+    may_go, removed, remove = threading.Event(), [], Checkpoints._remove
+
+    def remove_later(checkpoints, step):
+        may_go.wait(5)
+        remove(checkpoints, step)
+        removed.append(step)
+
+    monkeypatch.setattr(Checkpoints, "_remove", remove_later)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2, 3):
+        checkpoints.save(step, a_state(step))
+    assert removed == []
+    may_go.set()
+    checkpoints.close()
+    assert removed == [1, 2]
+    assert checkpoints.steps() == (3,)
+
+
+def test_an_older_one_that_is_being_removed_is_not_restored(tmp_path, monkeypatch):
+    remove = Checkpoints._remove
+
+    def remove_slowly(checkpoints, step):
+        time.sleep(0.3)
+        remove(checkpoints, step)
+
+    monkeypatch.setattr(Checkpoints, "_remove", remove_slowly)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2):
+        checkpoints.save(step, a_state(step))
+    assert checkpoints.restore(a_state(0), step=1) is None
+    assert checkpoints.restore(a_state(0)).step == 2
+    checkpoints.close()
+
+
+def test_what_cannot_be_removed_is_an_error_of_a_later_call(tmp_path, monkeypatch):
+    def fail(checkpoints, step):
+        raise PermissionError(f"step {step} stays")
+
+    monkeypatch.setattr(Checkpoints, "_remove", fail)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2):
+        checkpoints.save(step, a_state(step))
+    with pytest.raises(PermissionError, match="step 1 stays"):
+        checkpoints.close()
 
 
 def test_memory_is_reserved_before_it_is_needed(tmp_path):

@@ -98,6 +98,7 @@ class Checkpoints:
         self._staging = Staging()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._pending: Future | None = None
+        self._removal: Future | None = None
         self._began = time.monotonic()
         self._saves = 0
         self._attempt = _agreed(uuid.uuid4().int % 2**31)
@@ -181,6 +182,7 @@ class Checkpoints:
             CheckpointMismatch: it was written by another run, or its arrays are not those of ``like``.
         """
         self._finish()
+        self._finish_removal()
         there = self.steps()
         if not there or (step is not None and step not in there):
             return None
@@ -201,6 +203,7 @@ class Checkpoints:
         self._closed = True
         try:
             self._finish()
+            self._finish_removal()
         finally:
             self._writer.shutdown()
 
@@ -215,6 +218,13 @@ class Checkpoints:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
+        if self._removal is not None and self._removal.done():
+            self._finish_removal()
+
+    def _finish_removal(self) -> None:
+        removal, self._removal = self._removal, None
+        if removal is not None:
+            removal.result()
 
     def _write(
         self, step: int, parts: list[Part], arrays: Mapping, run: Mapping, number: int, began: float, blocked: float
@@ -237,6 +247,10 @@ class Checkpoints:
             sync_folder(self.folder)
             meeting.complete()
         self.written.append(Written(step, size, blocked, time.monotonic() - began))
+        # After this, and before the next one is written: what waits for this one does not wait for the removal.
+        self._removal = self._writer.submit(self._remove_older)
+
+    def _remove_older(self) -> None:
         for old in self.steps()[: -self.keep]:
             self._remove(old)
 
