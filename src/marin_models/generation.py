@@ -98,9 +98,9 @@ def generate_batch(
 
     Raises:
         ValueError: a prompt is empty or outside the vocabulary, a number is out of its range, ``bias`` has another
-            shape than the model's routers, or the mesh cannot split
-            the model or has devices of other processes.
+            shape than the model's routers, or the mesh cannot split the model or has devices of other processes.
     """
+    _check_whole(count=count, seed=seed)
     _check(model_config, [np.asarray(prompt) for prompt in prompts], count, temperature, top_p)
     check_bias("generate", model_config, None if bias is None else bias.shape)
     prompts = [np.asarray(prompt, np.int32) for prompt in prompts]
@@ -192,6 +192,12 @@ def _continued(
         done = [end or first_stop(row, stops, searched=made) for end, row in zip(done, tokens, strict=True)]
     ends = (end or (count, None) for end in done)
     return [Continuation(row[:length], stop) for row, (length, stop) in zip(tokens, ends, strict=True)]
+
+
+def _check_whole(**numbers: object) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int | np.integer) or isinstance(number, bool):
+            raise ValueError(f"generate: {name} {number!r} must be a whole number")
 
 
 def _check(config: TransformerConfig, prompts: list[np.ndarray], count: int, temperature: float, top_p: float) -> None:

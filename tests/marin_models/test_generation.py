@@ -1,3 +1,5 @@
+import inspect
+
 import attrs
 import jax
 import jax.numpy as jnp
@@ -175,6 +177,8 @@ def test_the_nucleus_is_the_fewest_tokens_that_hold_the_probability(top_p, kept)
         ([1], {"bias": np.zeros((2, 4), np.float32)}, r"bias has shape \(2, 4\); expected none: the model has no rout"),
         ([1], {"temperature": -0.5}, r"temperature -0\.5 must not be negative"),
         ([1], {"count": -1}, r"count -1 and temperature 0\.0 must not be negative"),
+        ([1], {"count": True}, "count True must be a whole number"),
+        ([1], {"seed": True}, "seed True must be a whole number"),
         ([1], {"top_p": 0.0}, r"top_p 0\.0 must be above 0 and at most 1"),
         ([1], {"top_p": 1.5}, r"top_p 1\.5 must be above 0 and at most 1"),
     ],
@@ -182,6 +186,15 @@ def test_the_nucleus_is_the_fewest_tokens_that_hold_the_probability(top_p, kept)
 def test_a_prompt_or_number_out_of_range_is_refused(prompt, arguments, message):
     with pytest.raises(ValueError, match=message):
         generate_batch(TINY, PARAMETERS, [[1], np.array(prompt, int)], **{"count": 3, **arguments})
+
+
+@pytest.mark.parametrize("given", [float("inf"), 1.5, "2", None])
+@pytest.mark.parametrize("name", ["count", "seed"])
+def test_what_is_no_whole_number_is_refused_whoever_checks_types(name, given):
+    """Without the tests' checker of annotations, as users run it: an infinite count went on for ever."""
+    unchecked = inspect.unwrap(generate_batch)
+    with pytest.raises(ValueError, match=f"generate: {name} {given!r} must be a whole number"):
+        unchecked(TINY, PARAMETERS, [[1]], **{"count": 3, name: given})
 
 
 def test_parameters_of_another_model_are_refused():
