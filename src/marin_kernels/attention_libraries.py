@@ -33,9 +33,8 @@ def splash_obstacle(query: Array, window: int | Array | None) -> str | None:
     _, length, _, size = query.shape
     if length % LANES or size % LANES:
         return f"length and head size must be multiples of {LANES}, and they are {length} and {size}"
-    if query.dtype == jnp.float32:
-        return "it rounds the factors of fp32 products to bf16"
-    return _traced(window)
+    rounding = "it rounds the factors of fp32 products to bf16" if query.dtype == jnp.float32 else None
+    return _traced(window) or rounding
 
 
 def _traced(window):

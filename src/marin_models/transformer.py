@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from marin_kernels.precision import precision
+from marin_kernels.precision import exact_product
 from marin_models.attention import Attention
 from marin_models.feed_forward import SwiGLU
 from marin_models.groups import parameter
@@ -215,8 +215,7 @@ class Transformer(eqx.Module):
 
     def logits(self, hidden: Float[Array, "*rows width"]) -> Float[Array, "*rows vocabulary"]:
         """Logits of the next token from final hidden states, in fp32."""
-        exact = precision(hidden.dtype)
-        return jnp.matmul(hidden, self.head, precision=exact, preferred_element_type=jnp.float32)
+        return exact_product("...d,dv->...v", hidden, self.head)
 
 
 def _blocks(config: TransformerConfig, keys: Key[Array, " layers"], *, routed: bool) -> Block:

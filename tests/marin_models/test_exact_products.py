@@ -7,7 +7,6 @@ import pytest
 from equations import factors
 from tiny_models import ADAMW, MUON, ROUTED, SHORT, TINY
 
-from marin_kernels.precision import precision
 from marin_models.key_value_cache import empty_caches, extend
 from marin_models.parameters import abstract_model
 from marin_models.training import Batch, Program, Run, initial_state, train_step
@@ -17,12 +16,6 @@ PLAIN = attrs.evolve(ROUTED, qk_norm="none")
 CLIPPED = attrs.evolve(MUON, query_key_clip=100.0, orthogonalization="float32")
 NARROW = ("DEFAULT", "bfloat16", "bfloat16")
 EXACT = ("HIGHEST", "float32", "float32")
-
-
-def test_only_two_factors_of_float32_are_multiplied_exactly():
-    wide, narrow = jnp.dtype("float32"), jnp.dtype("bfloat16")
-    assert precision(wide) is precision(wide, wide) is jax.lax.Precision.HIGHEST
-    assert precision(narrow) is precision(wide, narrow) is jax.lax.Precision.DEFAULT
 
 
 @pytest.mark.parametrize(

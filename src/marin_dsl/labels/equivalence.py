@@ -157,11 +157,13 @@ def _check(store: Store, name: str, old: dict[str, Any], key: bytes, recipe: dic
             "that it is made of stand for"
         )
     there = _result(store, key)
-    if there is not None and "stands_for" not in there and there["call"] == old.get("call"):
+    if there is None or "stands_for" in there:
+        return
+    if there["call"] == old.get("call"):
         raise CannotStandFor(
             f"{recipe['title']} is the recipe of {name} itself: there is nothing that it could stand for"
         )
-    if there is not None and "stands_for" not in there and there["value"]["digest"] != old["value"]["digest"]:
+    if there["value"]["digest"] != old["value"]["digest"]:
         raise CannotStandFor(
             f"{recipe['title']} has a result of its own, {there['value']['digest']}, which is not that of {name}, "
             f"{old['value']['digest']}: they are not the same; marin diff {name} {format_digest(key)} tells more"

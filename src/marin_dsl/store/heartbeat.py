@@ -81,22 +81,22 @@ class Holding:
 class Held:
     """A block in which work is done; a class, since a generator would take longer than many of the calls in it."""
 
-    __slots__ = ("_begun", "_heartbeat", "_holding", "_kind")
+    __slots__ = ("_heartbeat", "_holding", "_kind")
 
     def __init__(self, heartbeat: Heartbeat, holding: Holding, kind: bytes | None) -> None:
-        self._heartbeat, self._holding, self._kind, self._begun = heartbeat, holding, kind, False
+        self._heartbeat, self._holding, self._kind = heartbeat, holding, kind
 
     def __enter__(self) -> Holding | Sighting:
         if self._kind is None:
             return self._holding
         elsewhere = self._heartbeat.begin(self._holding, self._kind)
-        if elsewhere is not None:
-            return elsewhere
-        self._begun = True
-        return self._holding
+        if elsewhere is None:
+            return self._holding
+        self._kind = None  # nothing has begun here that would end
+        return elsewhere
 
     def __exit__(self, *_: object) -> None:
-        if self._begun and self._kind is not None:
+        if self._kind is not None:
             self._heartbeat.end(self._holding, self._kind)
 
 

@@ -58,7 +58,13 @@ def _is_count(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _process(pid: int) -> Owner:
-    return Owner("", socket.gethostname(), pid, _machine(), _born(pid))
+    return Owner("", hostname(), pid, _machine(), _born(pid))
+
+
+@functools.cache
+def hostname() -> str:
+    """What this machine calls itself."""
+    return socket.gethostname()
 
 
 @functools.cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-import socket
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from marin_dsl.quantities import short_digest
 from marin_dsl.store import StoredValue
 from marin_dsl.store.heartbeat import HEARTBEAT
 from marin_dsl.store.leases import Sighting
+from marin_dsl.store.owner import hostname
 from marin_dsl.worker.agreement import differs
 from marin_dsl.worker.bounds import bounded_failure, bounded_lines
 from marin_dsl.worker.context import Context, entered
@@ -192,17 +192,12 @@ def _provenance(task: Task, performance: Performance, began: Beginning) -> dict[
             "ended": _moment(began.at + seconds),
             "seconds": seconds,
             "peak_memory": performance.peak_memory,
-            "host": _host(),
+            "host": hostname(),
             "pid": performance.pid,
             "thread": performance.thread,
             **({"accelerators": accelerators()} if accelerators() else {}),
         },
     }
-
-
-@functools.cache
-def _host() -> str:
-    return socket.gethostname()
 
 
 def _moment(seconds: float) -> str:

@@ -10,7 +10,7 @@ from marin_kernels.expert_parallel.movement import NOWHERE, collect, inverse, sp
 from marin_kernels.expert_parallel.planner import limit, sort_assignments
 from marin_kernels.expert_parallel.routing import Experts, Routing
 from marin_kernels.expert_parallel.shard import Shard, Transported, real_tokens
-from marin_kernels.precision import precision
+from marin_kernels.precision import exact_product
 
 
 def fixed(x: Float[Array, "tokens width"], routing: Routing, experts: Experts, shard: Shard) -> Transported:
@@ -43,5 +43,4 @@ def _feed_forward(rows: Array, gate: Array, up: Array, down: Array) -> Array:
 
 
 def _product(rows: Array, matrix: Array) -> Array:
-    product = jnp.dot(rows, matrix, precision=precision(rows.dtype), preferred_element_type=jnp.float32)
-    return product.astype(rows.dtype)
+    return exact_product("...i,io->...o", rows, matrix).astype(rows.dtype)

@@ -91,7 +91,7 @@ def test_a_driver_that_was_killed_in_the_middle_of_a_node_is_not_waited_for(tmp_
         killed.send_signal(signal.SIGKILL)
         killed.wait(30)
         if Owner.here("").born is None:
-            pytest.skip("this system does not tell when processes began")
+            pytest.skip("LEFT OUT: this system, unlike Linux, does not tell when processes began")
         with drivers(log, command) as [second]:  # 60 s without a sign of life would be too long for this test
             wait_for(lambda: len(lines(log)) == 2)
             release.touch()
